@@ -1,0 +1,164 @@
+"""Every prompt of the pipeline, as chat messages.
+
+A message's content is a text or a list of parts. Parts are tokenised apart from one another, so a
+passage can neither become a control token nor merge with the words around it. In prompts that hold
+a passage the order is always: system, instruction, question, passage, cue. All passages of a query
+then share the tokens before `*_DOCUMENT_PART`.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+Message = dict[str, Any]
+
+# (message index, part index) of the passage in `guidance_messages`.
+GUIDANCE_DOCUMENT_PART = (1, 1)
+
+NO_ANSWER = "no answer"
+
+# One letter per point of the 0-10 scale: "10" is two tokens in many vocabularies, letters are one.
+NUMBER_CLASSES = tuple("ABCDEFGHIJK")
+
+_READER = "You answer from the passage you are given, briefly."
+_USER = "You answer questions with a few words."
+
+
+def passage_text(title: str, text: str) -> str:
+    """Title and body the way every prompt shows a passage."""
+    return f"{title}. {text}" if title else text
+
+
+def guidance_messages(query: str, document: str | Sequence[int]) -> list[Message]:
+    """What the reader M sees to write guidance z; also what the forecaster f reads (q, d).
+
+    document: `passage_text`, or its token ids when the caller has cut it to a length.
+    """
+    instruction = (
+        "Read the passage and reply to the request in one short sentence.\n\n"
+        f"Request: {query}\n\nPassage: "
+    )
+    return [
+        {"role": "system", "content": _READER},
+        {"role": "user", "content": [instruction, document, "\n\nReply:"]},
+    ]
+
+
+def decision_messages(
+    question: str,
+    guidance: str,
+    *,
+    confidence: float | None = None,
+    options: Sequence[str] = (),
+) -> list[Message]:
+    """What the user model U sees to decide on x from z and, if shown, the confidence c in [0, 1]."""
+    note = "" if confidence is None else f"Confidence in the note (0-100): {100 * confidence:.2f}\n"
+    choices = "".join(f"{chr(65 + i)}. {option}\n" for i, option in enumerate(options))
+    rule = "Answer with the letter of one choice." if options else "Answer with a few words only."
+    return [
+        {"role": "system", "content": _USER},
+        {
+            "role": "user",
+            "content": [
+                "Another model wrote this note: ",
+                guidance,
+                f'\n{note}\n{rule} If you cannot tell, reply "{NO_ANSWER}".\n\nQuestion: ',
+                question,
+                f"\n{choices}Answer:",
+            ],
+        },
+    ]
+
+
+def query_messages(question: str) -> list[Message]:
+    """Ask the reader to turn the question x into an open-ended query q."""
+    return [
+        {
+            "role": "system",
+            "content": "You turn questions into requests for background. You never answer them.",
+        },
+        {
+            "role": "user",
+            "content": [
+                "Write one line that asks for a paragraph on the topic of this question. "
+                "Keep its names. Do not answer it.\n\nQuestion: ",
+                question,
+                "\nRequest:",
+            ],
+        },
+    ]
+
+
+def rewrite_messages(query: str) -> list[Message]:
+    """Ask the reader for a sharper search query (stage 3). It sees the query alone."""
+    return [
+        {"role": "system", "content": "You improve queries for a document search."},
+        {
+            "role": "user",
+            "content": [
+                "Rewrite the query so that a search finds better documents: stress its key words, "
+                "add no new facts. Reply with the query only.\n\nQuery: ",
+                query,
+                "\nBetter query:",
+            ],
+        },
+    ]
+
+
+def grade_messages(question: str, answers: Sequence[str], prediction: str) -> list[Message]:
+    """Ask a grader whether the prediction means the same as a gold answer. No passage is shown."""
+    return [
+        {"role": "system", "content": "You grade answers. You reply with yes or no."},
+        {
+            "role": "user",
+            "content": [
+                "Question: ",
+                question,
+                "\nCorrect answer: ",
+                " / ".join(answers),
+                "\nAnswer to grade: ",
+                prediction,
+                "\n\nDoes the answer to grade mean the same as a correct answer? "
+                "Two different answers at once do not count. Reply yes or no.",
+            ],
+        },
+    ]
+
+
+def p_true_messages(question: str, guidance: str, decision: str) -> list[Message]:
+    """Ask the plain reader whether a decision is true; P(true) is read from the next token."""
+    return [
+        {"role": "system", "content": "You check answers. You reply with yes or no."},
+        {
+            "role": "user",
+            "content": [
+                "Note: ",
+                guidance,
+                "\nQuestion: ",
+                question,
+                "\nProposed answer: ",
+                decision,
+                "\n\nIs the proposed answer correct? Reply yes or no.",
+            ],
+        },
+    ]
+
+
+def verbal_number_messages(question: str, guidance: str, decision: str) -> list[Message]:
+    """Ask the plain reader for a confidence from 0 to 10, to be read out as a class letter."""
+    legend = ", ".join(f"{letter} = {number}" for number, letter in enumerate(NUMBER_CLASSES))
+    return [
+        {"role": "system", "content": "You state how sure one can be of an answer."},
+        {
+            "role": "user",
+            "content": [
+                "Note: ",
+                guidance,
+                "\nQuestion: ",
+                question,
+                "\nProposed answer: ",
+                decision,
+                "\n\nHow likely is the proposed answer to be correct, from 0 (impossible) to 10 "
+                f"(certain)? Reply with one letter: {legend}.",
+            ],
+        },
+    ]
