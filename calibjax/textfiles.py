@@ -1,0 +1,221 @@
+"""Reads JSON lines, CSV, TSV and Parquet strictly: a bad row is set aside, a good one never lost.
+
+A row fault (a torn line, a repeated key, NaN, a column too many) puts the row on the rejected list
+with file, line and reason. A file fault (no such file, UTF-16, a missing column, nothing kept, more
+than half rejected) raises InputError. Nothing is guessed: CSV cells stay text, "NA" stays "NA".
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from calibjax import rowreaders, strictjson
+from calibjax.errors import InputError, closest, input_error
+from calibjax.rowreaders import Fault, Row
+from calibjax.strictjson import RowFault
+from calibjax.textlines import TextFile, existing_file
+
+__all__ = [
+    "Parsed",
+    "Records",
+    "Rejected",
+    "Row",
+    "RowFault",
+    "check_kept",
+    "existing_file",
+    "parse_rows",
+    "read_json",
+    "read_records",
+]
+
+T = TypeVar("T")
+_RAW_SHOWN = 200
+# What users call the columns of a prediction file, for the hint of a missing column.
+_OTHER_NAMES = {
+    "confidence": ("prob", "probability", "score", "conf", "p", "y_prob", "forecast"),
+    "correct": ("label", "is_correct", "success", "y", "y_true", "target", "em"),
+    "id": ("question_id", "qid", "_id", "idx", "index", "example_id"),
+    "question": ("query", "text", "prompt"),
+    "answers": ("answer", "golds", "gold", "target"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A row that was set aside; `raw` is the beginning of what the file says."""
+
+    file: str
+    line: int
+    reason: str
+    raw: str
+
+
+@dataclass(slots=True)
+class Records:
+    """What a file holds. `truncated`: a .gz that ends early (the complete rows are here)."""
+
+    path: str
+    rows: list[Row] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
+    truncated: bool = False
+
+
+class Parsed(NamedTuple, Generic[T]):
+    """Rows turned into something else, and all that were rejected on the way."""
+
+    rows: list[T]
+    rejected: list[Rejected]
+
+
+class Kept(Protocol):
+    @property
+    def rows(self) -> Sequence[Any]: ...
+
+    @property
+    def rejected(self) -> Sequence[Rejected]: ...
+
+
+def read_records(
+    path: str | Path,
+    *,
+    required: Sequence[str] = (),
+    rename: Mapping[str, str] | None = None,
+    columns: Sequence[str] | None = None,
+    name: str = "path",
+) -> Records:
+    """Rows of a .jsonl, .json (lines, or one list), .csv, .tsv (each also .gz) or .parquet file.
+
+    required: keys that each row must have; rename: {"name in the file": "our name"};
+    columns: names of a CSV without a header; name: the flag that errors should mention.
+    Raises InputError for file faults; call `check_kept` after your own checks of the rows.
+    """
+    records = Records(str(path))
+    kind = _kind(path, name)
+    if kind == "parquet":
+        _collect(rowreaders.parquet_rows(existing_file(path, name), name), records, rename or {})
+    else:
+        with TextFile(path, name) as source:
+            _collect(_entries(source, kind, columns, name), records, rename or {})
+            records.truncated = source.damage is not None
+    _check_required(records, required, name)
+    return records
+
+
+def read_json(path: str | Path, *, name: str = "path") -> Any:
+    """The JSON document that a file (.json, .json.gz) holds. Raises InputError with the place."""
+    with TextFile(path, name) as source:
+        raw = source.read()
+        if source.damage:
+            expected = f"a whole file, found one {source.damage}"
+            raise input_error(name, path, expected, "copy it again")
+    try:
+        return strictjson.parse(raw)
+    except RowFault as fault:
+        raise input_error(name, path, f"one JSON document ({fault})", "mend the file") from None
+
+
+def parse_rows(records: Records, parse: Callable[[Row], T]) -> Parsed[T]:
+    """`parse` of each row; where it raises RowFault, the row joins the rejected ones."""
+    parsed: list[T] = []
+    rejected = list(records.rejected)
+    for row in records.rows:
+        try:
+            parsed.append(parse(row))
+        except RowFault as fault:
+            rejected.append(_rejected(records.path, row, str(fault)))
+    return Parsed(parsed, sorted(rejected, key=lambda row: row.line))
+
+
+def check_kept(records: Kept, path: str | Path, name: str = "path") -> None:
+    """Raises InputError if nothing was kept or more than half of the rows were rejected."""
+    kept, lost = len(records.rows), len(records.rejected)
+    if kept and lost <= kept:
+        return
+    detail = f" ({summarise(records.rejected)})" if lost else ""
+    fix = "mend the rows" if lost else "give a file that holds rows"
+    raise InputError(f"{name}={path}: kept {kept} of {kept + lost} rows{detail}; fix: {fix}")
+
+
+def summarise(rejected: Sequence[Rejected]) -> str:
+    """The three most frequent reasons, each with its count, first line and first wording."""
+    first: dict[str, Rejected] = {}
+    counts: Counter[str] = Counter()
+    for row in rejected:
+        # `confidence=1.2: expected ...` and `confidence=7: expected ...` are one reason.
+        head, colon, rest = row.reason.partition(": ")
+        key = head.split("=")[0] + rest if colon else head.split(" at ")[0]
+        first.setdefault(key, row)
+        counts[key] += 1
+    return "; ".join(
+        f"{count} x {first[key].reason}, first at line {first[key].line}"
+        for key, count in counts.most_common(3)
+    )
+
+
+def _entries(
+    source: TextFile, kind: str, columns: Sequence[str] | None, name: str
+) -> Iterator[Row | Fault]:
+    if kind == "csv":
+        return rowreaders.csv_rows(source, columns, name)
+    if kind == "tsv":
+        return rowreaders.tsv_rows(source, columns, name)
+    if kind == "json" and source.peek().lstrip().startswith(b"["):
+        return rowreaders.json_list(source, name)
+    return rowreaders.json_lines(source)
+
+
+def _collect(
+    entries: Iterator[Row | Fault], records: Records, rename: Mapping[str, str]
+) -> None:
+    for entry in entries:
+        if isinstance(entry, Fault):
+            shown = entry.raw[:_RAW_SHOWN].decode("utf-8", "backslashreplace")
+            records.rejected.append(Rejected(records.path, entry.line, entry.reason, shown))
+        elif rename:
+            data = {rename.get(key, key): value for key, value in entry.data.items()}
+            records.rows.append(Row(entry.line, data, entry.is_text))
+        else:
+            records.rows.append(entry)
+
+
+def _check_required(records: Records, required: Sequence[str], name: str) -> None:
+    found = {key: None for row in records.rows[:1000] for key in row.data}
+    for wanted in required:
+        if records.rows and not any(wanted in row.data for row in records.rows):
+            near = _nearest_column(wanted, found)
+            fix = f"--rename={near}:{wanted} or rename it in the file" if near else f"add {wanted}"
+            columns = ", ".join(found)
+            raise InputError(
+                f"{name}={records.path}: no column {wanted}: expected {wanted}, found {columns};"
+                f" fix: {fix}"
+            )
+    whole = []
+    for row in records.rows:
+        missing = [key for key in required if key not in row.data]
+        if missing:
+            records.rejected.append(_rejected(records.path, row, f"{missing[0]}: missing"))
+        else:
+            whole.append(row)
+    records.rows = whole
+    records.rejected.sort(key=lambda row: row.line)
+
+
+def _rejected(path: str, row: Row, reason: str) -> Rejected:
+    return Rejected(path, row.line, reason, repr(row.data)[:_RAW_SHOWN])
+
+
+def _nearest_column(wanted: str, found: Mapping[str, None]) -> str | None:
+    lower = {key.lower(): key for key in found}
+    known = [lower[key] for key in (wanted, *_OTHER_NAMES.get(wanted, ())) if key in lower]
+    return known[0] if known else closest(wanted, found)
+
+
+def _kind(path: str | Path, name: str) -> str:
+    suffix = Path(str(path).removesuffix(".gz")).suffix.lower().removeprefix(".")
+    if suffix not in ("jsonl", "json", "csv", "tsv", "parquet"):
+        expected = "a .jsonl, .json, .csv, .tsv or .parquet file (text ones also .gz)"
+        existing_file(path, name)
+        raise input_error(name, path, expected, "convert the file, or end its name so")
+    return suffix
