@@ -1,0 +1,59 @@
+"""WikiQA (Yang et al. 2015): a table with one candidate sentence a line; golds are sentences."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from calibjax.records import Question
+from calibjax.sources.fields import (
+    SENTENCE_ANSWERS,
+    UNANSWERABLE,
+    Candidate,
+    distinct,
+    id_of,
+    make_question,
+    text_of,
+)
+from calibjax.sources.layout import Layout, marks
+from calibjax.textfiles import Row, RowFault
+
+
+def gather(rows: list[Row], path: Path) -> list[Row]:
+    """Lines -> one row per question, at the line where the question first appears."""
+    groups: dict[str, Row] = {}
+    for row in rows:
+        key = row.data["QuestionID"]
+        if key not in groups:
+            groups[key] = Row(row.line, {**row.data, "sentences": []})
+        groups[key].data["sentences"].append((row.data["Sentence"], row.data["Label"]))
+    return list(groups.values())
+
+
+def parse(data: Mapping[str, Any]) -> Question:
+    """One question; its only passage is the candidates joined, gold when a sentence answers it.
+
+    meta["sentence_answers"] tells the grader that the golds are whole sentences.
+    """
+    sentences = data["sentences"]
+    if any(label not in ("0", "1") for _, label in sentences):
+        raise RowFault("Label: expected 0 or 1 on every line of the question")
+    answers = distinct(sentence for sentence, label in sentences if label == "1")
+    meta: dict[str, Any] = {SENTENCE_ANSWERS: True, "document_id": data["DocumentID"]}
+    if not answers:
+        meta[UNANSWERABLE] = True
+    text = " ".join(sentence.strip() for sentence, _ in sentences)
+    document = Candidate(text_of(data, "DocumentTitle"), text, bool(answers))
+    return make_question(
+        id_of(data, "QuestionID"),
+        text_of(data, "Question"),
+        answers,
+        candidates=[document],
+        meta=meta,
+    )
+
+
+LAYOUT = Layout(
+    marks("QuestionID Question DocumentID DocumentTitle Sentence Label"),
+    parse,
+    gather=gather,
+)
