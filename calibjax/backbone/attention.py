@@ -1,0 +1,70 @@
+"""One attention for every use: queries of N continuations see a shared prefix and their own suffix.
+
+Scores over prefix and suffix are concatenated before a single float32 softmax. Two softmaxes merged
+by their log-sum-exp would give the same values but wrong gradients in the fused kernels.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+# Large enough to vanish in a float32 softmax, finite so that rows with nothing to see stay finite.
+_MASKED = -1e30
+
+
+class KeyValues(NamedTuple):
+    """Keys and values with the head axis before the token axis, so that no step transposes a cache.
+
+    A prefix holds k_BGPh, v_BGPh and mask_BP; suffixes hold k_BNGSh, v_BNGSh and mask_BNTS, where T
+    are the queries (any of B, N, T may be 1).
+    """
+
+    k: jax.Array
+    v: jax.Array
+    mask: jax.Array
+
+
+def attend(
+    q_BNTHh: jax.Array, own: KeyValues, shared: KeyValues | None = None, *, scale: float
+) -> jax.Array:
+    """Attention of N continuations of T queries over the shared prefix and their own suffix.
+
+    Query head i reads key-value head i // (H / G). Returns [B, N, T, H, h] in the type of the values;
+    a query that may see nothing gets the mean of all values (finite, never used).
+    """
+    B, N, T, H, h = q_BNTHh.shape
+    G = own.k.shape[2]
+    # Scaling the queries touches T x h numbers, scaling the scores T x T.
+    q_BNTGMh = (q_BNTHh * scale).reshape(B, N, T, G, H // G, h)
+    scores = _scores("BNTGMh,BNGSh->BNGMTS", q_BNTGMh, own.k, own.mask[:, :, None, None])
+    if shared is None:
+        probs = jax.nn.softmax(scores, axis=-1).astype(own.v.dtype)
+        out = jnp.einsum("BNGMTS,BNGSh->BNTGMh", probs, own.v)
+        return out.reshape(B, N, T, H, h)
+    mask_B1111P = shared.mask[:, None, None, None, None]
+    prefix_scores = _scores("BNTGMh,BGPh->BNGMTP", q_BNTGMh, shared.k, mask_B1111P)
+    P = shared.k.shape[2]
+    probs = jax.nn.softmax(jnp.concatenate([prefix_scores, scores], axis=-1), axis=-1)
+    probs = probs.astype(own.v.dtype)
+    out = jnp.einsum("BNGMTP,BGPh->BNTGMh", probs[..., :P], shared.v)
+    out += jnp.einsum("BNGMTS,BNGSh->BNTGMh", probs[..., P:], own.v)
+    return out.reshape(B, N, T, H, h)
+
+
+def _scores(spec: str, q: jax.Array, k: jax.Array, mask: jax.Array) -> jax.Array:
+    scores = jnp.einsum(spec, q, k, preferred_element_type=jnp.float32)
+    return jnp.where(mask, scores, _MASKED)
+
+
+def heads_first(x_BNSGh: jax.Array) -> jax.Array:
+    """[..., S, G, h] -> [..., G, S, h], the layout of `KeyValues`."""
+    return jnp.swapaxes(x_BNSGh, -3, -2)
+
+
+def causal_mask(length: int) -> jax.Array:
+    """Token t sees tokens 0..t: bool [1, 1, T, T].
+
+    Right padding needs no mask of its own: a pad comes after every real token of its row.
+    """
+    return jnp.tril(jnp.ones((length, length), bool))[None, None]

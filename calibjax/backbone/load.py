@@ -1,0 +1,75 @@
+"""`load_decoder`: from a source of weights to a `Decoder` ready to run."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calibjax.backbone import decoder as passes
+from calibjax.backbone.config import DecoderConfig
+from calibjax.backbone.decoder import DecoderModule
+from calibjax.errors import input_error
+
+# One compiled program per shape for all decoders of an architecture.
+_features = jax.jit(passes.features)
+_next_token_logits = jax.jit(passes.next_token_logits)
+
+
+class Decoder:
+    """A decoder on the host side: parameters, tokenizer and where they came from.
+
+    `module` goes into the pure functions of `backbone.decoder`; `sha256` is that of the weights.
+    """
+
+    def __init__(
+        self,
+        module: DecoderModule,
+        config: DecoderConfig,
+        tokenizer: Any = None,
+        source: str = "",
+        sha256: str = "",
+    ) -> None:
+        self.module = module
+        self.config = config
+        self.tokenizer = tokenizer
+        self.source = source
+        self.sha256 = sha256
+
+    def features(self, token_ids: Any, lengths: Any) -> jax.Array:
+        """Residual stream after the last block but one at each row's last real token.
+
+        token_ids: int [B, T], padded on the right; lengths: int [B] in tokens. Returns float32
+        [B, D] without final norm. Raises InputError for ids or lengths out of range.
+        """
+        return _features(self.module, *self._checked(token_ids, lengths))
+
+    def next_token_logits(self, token_ids: Any, lengths: Any) -> jax.Array:
+        """Logits of the token after each row's last real one, float32 [B, V]; input as above."""
+        return _next_token_logits(self.module, *self._checked(token_ids, lengths))
+
+    def _checked(self, token_ids: Any, lengths: Any) -> tuple[jax.Array, jax.Array]:
+        """Both as int32 arrays; jit would silently clamp what is refused here."""
+        ids, sizes = np.asarray(token_ids), np.asarray(lengths)
+        check_tokens(self.config, ids, sizes)
+        return jnp.asarray(ids, jnp.int32), jnp.asarray(sizes, jnp.int32)
+
+
+def check_tokens(config: DecoderConfig, ids: np.ndarray, lengths: np.ndarray) -> None:
+    """Raises InputError unless ids [B, T] and lengths [B] are integers in range."""
+    if ids.ndim != 2 or ids.dtype.kind not in "iu":
+        raise input_error("token_ids", f"{ids.dtype}{list(ids.shape)}", "integers [B, T]")
+    if lengths.shape != ids.shape[:1] or lengths.dtype.kind not in "iu":
+        raise input_error(
+            "lengths", f"{lengths.dtype}{list(lengths.shape)}", f"integers [{len(ids)}]"
+        )
+    low, high = (ids.min(initial=0), ids.max(initial=0))
+    if low < 0 or high >= config.vocab_size:
+        wrong = low if low < 0 else high
+        raise input_error("token id", wrong, f"0..{config.vocab_size - 1}")
+    if lengths.min(initial=1) < 1 or lengths.max(initial=1) > ids.shape[1]:
+        raise input_error("lengths", lengths.tolist(), f"1..{ids.shape[1]} tokens")
+    longest = int(lengths.max(initial=1))
+    if longest > config.max_positions:
+        fix = "shorten the prompt"
+        raise input_error("length", longest, f"at most {config.max_positions} tokens", fix)
