@@ -28,6 +28,7 @@ __all__ = [
     "parse_rows",
     "read_json",
     "read_records",
+    "stream_records",
 ]
 
 T = TypeVar("T")
@@ -92,15 +93,57 @@ def read_records(
     Raises InputError for file faults; call `check_kept` after your own checks of the rows.
     """
     records = Records(str(path))
-    kind = _kind(path, name)
-    if kind == "parquet":
-        _collect(rowreaders.parquet_rows(existing_file(path, name), name), records, rename or {})
-    else:
-        with TextFile(path, name) as source:
-            _collect(_entries(source, kind, columns, name), records, rename or {})
-            records.truncated = source.damage is not None
+    _collect(_scan(records, columns, name), records, rename or {})
     _check_required(records, required, name)
     return records
+
+
+def stream_records(
+    path: str | Path,
+    take: Callable[[Row], None],
+    *,
+    required: Sequence[str] = (),
+    rename: Mapping[str, str] | None = None,
+    name: str = "path",
+) -> tuple[Records, int]:
+    """Hands each row to `take` and forgets it, for files larger than memory.
+
+    Rows for which `take` raises RowFault join `rejected`; `rows` stays empty; the number is that of
+    the rows taken. Otherwise as `read_records`.
+    """
+    records = Records(str(path))
+    found: dict[str, None] = {}
+    n_read = n_taken = 0
+    for entry in _scan(records, None, name):
+        one = Records(str(path))
+        _collect(iter([entry]), one, rename or {})
+        records.rejected += one.rejected
+        for row in one.rows:
+            n_read += 1
+            found |= dict.fromkeys(row.data) if n_read <= 1000 else {}
+            try:
+                _require(row, required)
+                take(row)
+                n_taken += 1
+            except RowFault as fault:
+                records.rejected.append(_rejected(records.path, row, str(fault)))
+    if n_read and not n_taken:
+        _check_columns(records.path, found, required, name)
+    return records, n_taken
+
+
+def _scan(
+    records: Records, columns: Sequence[str] | None, name: str
+) -> Iterator[Row | Fault]:
+    """The file's entries one after the other; says at the end whether it was cut short."""
+    path = records.path
+    kind = _kind(path, name)
+    if kind == "parquet":
+        yield from rowreaders.parquet_rows(existing_file(path, name), name)
+        return
+    with TextFile(path, name) as source:
+        yield from _entries(source, kind, columns, name)
+        records.truncated = source.damage is not None
 
 
 def read_json(path: str | Path, *, name: str = "path") -> Any:
@@ -184,22 +227,36 @@ def _check_required(records: Records, required: Sequence[str], name: str) -> Non
     found = {key: None for row in records.rows[:1000] for key in row.data}
     for wanted in required:
         if records.rows and not any(wanted in row.data for row in records.rows):
-            near = _nearest_column(wanted, found)
-            fix = f"--rename={near}:{wanted} or rename it in the file" if near else f"add {wanted}"
-            columns = ", ".join(found)
-            raise InputError(
-                f"{name}={records.path}: no column {wanted}: expected {wanted}, found {columns};"
-                f" fix: {fix}"
-            )
+            _check_columns(records.path, found, [wanted], name)
     whole = []
     for row in records.rows:
-        missing = [key for key in required if key not in row.data]
-        if missing:
-            records.rejected.append(_rejected(records.path, row, f"{missing[0]}: missing"))
-        else:
+        try:
+            _require(row, required)
             whole.append(row)
+        except RowFault as fault:
+            records.rejected.append(_rejected(records.path, row, str(fault)))
     records.rows = whole
     records.rejected.sort(key=lambda row: row.line)
+
+
+def _require(row: Row, required: Sequence[str]) -> None:
+    missing = [key for key in required if key not in row.data]
+    if missing:
+        raise RowFault(f"{missing[0]}: missing")
+
+
+def _check_columns(
+    path: str, found: Mapping[str, None], required: Sequence[str], name: str
+) -> None:
+    """InputError for the first required column that is not among those found."""
+    for wanted in required:
+        if wanted not in found:
+            near = _nearest_column(wanted, found)
+            fix = f"--rename={near}:{wanted} or rename it in the file" if near else f"add {wanted}"
+            raise InputError(
+                f"{name}={path}: no column {wanted}: expected {wanted}, found {', '.join(found)};"
+                f" fix: {fix}"
+            )
 
 
 def _rejected(path: str, row: Row, reason: str) -> Rejected:
