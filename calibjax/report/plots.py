@@ -3,9 +3,9 @@
 Figures are made with matplotlib's object interface on the Agg canvas: no pyplot, no global state.
 """
 
+import io
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,13 +22,16 @@ COLOURS = ("#0072B2", "#E69F00", "#000000", "#CC79A7", "#009E73", "#D55E00", "#5
 DASHES = ("-", "--", "-.", ":")
 MARKERS = "osD^vPX*"
 _GREY = "#5A5A5A"
+PANELS = ("accuracy", "auroc", "ece", "brier")
 _NAME_WIDTH = 28
 
 
-def save(figure: Figure, path: str | Path, *, dpi: int = 150) -> None:
-    """Writes a figure as PNG or PDF (by extension); equal figures give equal bytes."""
-    stamp = {"Software": None} if str(path).endswith(".png") else {"CreationDate": None}
-    figure.savefig(path, dpi=dpi, metadata=stamp)
+def render(figure: Figure, kind: str = "png", *, dpi: int = 150) -> bytes:
+    """The figure as a PNG or PDF file; equal figures give equal bytes."""
+    stamp = {"Software": None} if kind == "png" else {"CreationDate": None}
+    out = io.BytesIO()
+    figure.savefig(out, format=kind, dpi=dpi, metadata=stamp)
+    return out.getvalue()
 
 
 def reliability_diagram(report: Mapping[str, Any], *, methods: Sequence[str] = ()) -> Figure:
@@ -79,7 +82,7 @@ def _count_panel(axes: Axes, report: Mapping[str, Any], name: str) -> None:
     tallest = max((row["count"] for row in bins), default=0)
     for row in bins:
         width = row["upper"] - row["lower"]
-        axes.bar(row["lower"], row["count"], width, align="edge", color="#9A9A9A", edgecolor="white")
+        axes.bar(row["lower"], row["count"], width, align="edge", color="#9A9A9A", ec="white")
         if row["count"] and len(bins) <= 20:
             middle = row["lower"] + width / 2
             shown = _compact(row["count"])
@@ -105,7 +108,7 @@ def accuracy_coverage(report: Mapping[str, Any], *, methods: Sequence[str] = ())
     axes.set_ylabel("accuracy of the rows kept")
     axes.set_ylim(max(-0.02, lowest - 0.05), 1.02)
     axes.set_title("Accuracy and risk against coverage", fontsize=11, loc="left")
-    right = axes.secondary_yaxis("right", functions=(lambda v: 1 - v, lambda v: 1 - v))
+    right = axes.secondary_yaxis("right", functions=(_one_minus, _one_minus))
     right.set_ylabel("risk (1 - accuracy)", fontsize=9)
     right.tick_params(labelsize=8)
     _plain(axes, right=True)
@@ -114,9 +117,13 @@ def accuracy_coverage(report: Mapping[str, Any], *, methods: Sequence[str] = ())
     return figure
 
 
+def _one_minus(value: Any) -> Any:
+    return 1 - value
+
+
 def metric_intervals(
     report: Mapping[str, Any],
-    metrics: Sequence[str] = ("accuracy", "auroc", "ece", "brier"),
+    metrics: Sequence[str] = PANELS,
     *,
     as_error: bool = True,
     methods: Sequence[str] = (),
@@ -206,8 +213,8 @@ def _plain(axes: Axes, right: bool = False) -> None:
     axes.spines["top"].set_visible(False)
     axes.spines["right"].set_visible(right)
     axes.tick_params(labelsize=8)
-    axes.xaxis.label.set_size(9)
-    axes.yaxis.label.set_size(9)
+    axes.xaxis.label.set_fontsize(9)
+    axes.yaxis.label.set_fontsize(9)
     axes.grid(axis="y", color="#E3E3E3", linewidth=0.6)
     axes.set_axisbelow(True)
 

@@ -197,7 +197,8 @@ def _latex_rows(
         cell = schema.estimate(report, name, metric, key)
         text = number(cell["estimate"], digits) if cell["estimate"] is not None else "--"
         text = text.replace("-", "$-$") if text != "--" else text
-        text = rf"\textbf{{{text}}}" if name in best(report, metric, digits=digits, key=key) else text
+        is_best = name in best(report, metric, digits=digits, key=key)
+        text = rf"\textbf{{{text}}}" if is_best else text
         marks = ",".join(differing(report, name, metric)) if key == "metrics" else ""
         estimates.append(text + (f"$^{{{marks}}}$" if marks else ""))
         small = interval(cell, digits).replace("-", "$-$")
@@ -266,16 +267,15 @@ def _csv_cell(value: Any) -> Any:
     return repr(value) if isinstance(value, float) else value
 
 
-def csv_table(report: Mapping[str, Any]) -> str:
-    """All figures, one a line: kind (method or difference), name, metric, estimate, low, high."""
-    rows: list[list[Any]] = []
-    for name, method in report["methods"].items():
-        for metric, cell in method["metrics"].items():
-            values = [cell["estimate"], cell["low"], cell["high"], cell.get("reason", "")]
-            rows.append(["method", name, metric, *values])
+def csv_table(report: Mapping[str, Any], *, metrics: Sequence[str] | None = None) -> str:
+    """Figures (all, or `metrics` alone), one a line; kind is `method` or `difference`."""
+    sources = {name: ("method", method["metrics"]) for name, method in report["methods"].items()}
     for section in ("comparisons", "across_outcomes"):
-        for pair, cells in report.get(section, {}).items():
-            for metric, cell in cells.items():
-                values = [cell["estimate"], cell["low"], cell["high"], cell.get("reason", "")]
-                rows.append(["difference", pair, metric, *values])
+        sources |= {pair: ("difference", cells) for pair, cells in report.get(section, {}).items()}
+    rows = [
+        [kind, name, metric, cell["estimate"], cell["low"], cell["high"], cell.get("reason", "")]
+        for name, (kind, cells) in sources.items()
+        for metric, cell in cells.items()
+        if metrics is None or metric in metrics
+    ]
     return csv_text(["kind", "name", "metric", "estimate", "low", "high", "reason"], rows)
