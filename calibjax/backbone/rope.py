@@ -46,7 +46,7 @@ def tables(positions_BT: jax.Array, inverse_h: np.ndarray) -> tuple[jax.Array, j
 
 
 def rotate(x_BTHh: jax.Array, cos_BTh: jax.Array, sin_BTh: jax.Array) -> jax.Array:
-    """Turn the pairs (i, i + head_dim / 2) of every head; computed in float32, returned in x's type."""
+    """Turn the pairs (i, i + head_dim / 2) of every head; float32 inside, x's type outside."""
     first, second = jnp.split(x_BTHh.astype(jnp.float32), 2, axis=-1)
     cos_BT1h, sin_BT1h = cos_BTh[:, :, None], sin_BTh[:, :, None]
     turned = jnp.concatenate(

@@ -1,0 +1,84 @@
+"""GGUF checkpoints: the checked header, dequantised tensors, q and k rows put back in order."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibjax.backbone import config as configs
+from calibjax.backbone import weights
+from calibjax.backbone.gguf_header import Header, TensorInfo, read_header
+from calibjax.backbone.safetensors_file import check_finite
+from calibjax.errors import InputError, input_error
+
+# Architectures whose converter turns the rows of q and k from rotate-half order into pairs.
+_PERMUTED = ("llama", "granite")
+_ROPE = "rope_freqs.weight"
+
+
+def open_checkpoint(path: Path) -> tuple[weights.Checkpoint, dict[str, Any]]:
+    """The checkpoint and its metadata (which hold the tokenizer)."""
+    header = read_header(path)
+    config = _config(path, header)
+
+    def read(name: str) -> np.ndarray:
+        value = read_tensor(path, name, header.tensors[name])
+        order = _row_order(config, name)
+        return value if order is None else value[order]
+
+    checkpoint = weights.Checkpoint(
+        config=config,
+        table=weights.GGUF,
+        shapes={name: info.shape for name, info in header.tensors.items()},
+        read=read,
+        where=str(path),
+        ignored=frozenset({_ROPE}),
+    )
+    return checkpoint, header.fields
+
+
+def read_tensor(path: Path, name: str, info: TensorInfo) -> np.ndarray:
+    """The tensor as float32, dequantised by the gguf package; InputError if it is not finite."""
+    import gguf
+
+    kind = gguf.GGMLQuantizationType(info.kind)
+    raw = np.memmap(path, np.uint8, "r", offset=info.offset, shape=(info.num_bytes,))
+    rows = raw.reshape(*info.shape[:-1], -1)
+    try:
+        # Scales of a damaged file may overflow; the check below says which tensor it was.
+        with np.errstate(over="ignore", invalid="ignore"):
+            value = gguf.dequantize(rows, kind)
+    except NotImplementedError as error:
+        raise input_error(
+            f"{path}: {name}", kind.name, "a type that the gguf package dequantises"
+        ) from error
+    value = value.reshape(info.shape)
+    check_finite(value, f"{path}: {name} at byte {info.offset}")
+    return value
+
+
+def _config(path: Path, header: Header) -> configs.DecoderConfig:
+    names = header.tensors.keys()
+    biased = {p for p, n in weights.GGUF.block.items() if f"{weights.GGUF.stem}0.{n}.bias" in names}
+    divisors: tuple[float, ...] = ()
+    if _ROPE in names:
+        divisors = tuple(read_tensor(path, _ROPE, header.tensors[_ROPE]).reshape(-1).tolist())
+        if min(divisors) <= 0:
+            raise InputError(f"{path}: {_ROPE}: expected positive divisors; fix: convert it again")
+    return configs.from_gguf(
+        header.fields,
+        tied=weights.GGUF.name("lm_head.kernel", None) not in names,
+        rope_divisors=divisors,
+        biased=frozenset(p.rpartition(".")[2] for p in biased),
+        where=str(path),
+    )
+
+
+def _row_order(config: configs.DecoderConfig, name: str) -> np.ndarray | None:
+    if config.model_type not in _PERMUTED:
+        return None
+    if ".attn_q." in name:
+        return weights.rotate_half_rows(config.num_heads, config.head_dim)
+    if ".attn_k." in name:
+        return weights.rotate_half_rows(config.num_kv_heads, config.head_dim)
+    return None
