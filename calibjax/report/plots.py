@@ -5,6 +5,7 @@ Figures are made with matplotlib's object interface on the Agg canvas: no pyplot
 
 import io
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,7 +31,10 @@ def render(figure: Figure, kind: str = "png", *, dpi: int = 150) -> bytes:
     """The figure as a PNG or PDF file; equal figures give equal bytes."""
     stamp = {"Software": None} if kind == "png" else {"CreationDate": None}
     out = io.BytesIO()
-    figure.savefig(out, format=kind, dpi=dpi, metadata=stamp)
+    with warnings.catch_warnings():
+        # Names in scripts that the font lacks show as boxes; the tables hold them in full.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        figure.savefig(out, format=kind, dpi=dpi, metadata=stamp)
     return out.getvalue()
 
 
@@ -145,7 +149,7 @@ def metric_intervals(
         axes.set_title(heading, fontsize=10)
         axes.set_xlabel(f"{better} is better", fontsize=8)
         axes.set_yticks(range(len(names)), [_short(name) for name in names], fontsize=8.5)
-        axes.set_ylim(len(names) - 0.5, -0.5)
+        axes.set_ylim(max(len(names), 1) - 0.5, -0.5)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=3))
         _plain(axes)
     return figure
