@@ -1,0 +1,76 @@
+"""f(t, q, d) as a module of parameters and the pure functions that evaluate it.
+
+f = read-out of head(h + W_p PE(t)), CalibRAG eq. 3, with h the decoder's feature of the prompt for
+(q, d). The temperature enters after the decoder, so one pass serves every t.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from calibjax.backbone.lora import Adapter
+from calibjax.forecaster.fourier import fourier_features
+from calibjax.forecaster.heads import Head, head_logits
+from calibjax.forecaster.presets import Preset
+
+
+class FeatureStatistic(nnx.Variable):
+    """A constant measured once on the training rows: saved with the parameters, never trained."""
+
+
+class ForecastModel(nnx.Module):
+    """What is trained: adapter, W_p and head; beside them the constants that scale the features.
+
+    temperature_kernel: W_p, [2 * num_frequencies, D], no bias, Xavier normal; None when f does not
+    depend on t. adapter: None when the head is trained on frozen features.
+    """
+
+    def __init__(self, preset: Preset, num_features: int, adapter: Adapter | None, key: jax.Array):
+        head_key, temperature_key = jax.random.split(key)
+        self.adapter = nnx.data(adapter)
+        self.head = Head(
+            preset.head, num_features, preset.num_outputs, last_bias=preset.last_bias, key=head_key
+        )
+        kernel = None
+        if preset.fourier is not None:
+            shape = (2 * preset.num_frequencies, num_features)
+            kernel = nnx.Param(jax.nn.initializers.glorot_normal()(temperature_key, shape))
+        self.temperature_kernel = nnx.data(kernel)
+        self.mean = FeatureStatistic(jnp.zeros(num_features))
+        self.scale = FeatureStatistic(jnp.ones(num_features))
+
+
+def forecast_logits(
+    model: ForecastModel, features: jax.Array, temperatures: jax.Array, preset: Preset
+) -> jax.Array:
+    """Logits float32 [..., M, C] for features [..., D] at temperatures [..., M]."""
+    h = features.astype(jnp.float32)
+    if preset.standardize:
+        # The residual stream has a few coordinates a hundred times larger than the rest.
+        ones = (1,) * (h.ndim - 1)
+        h = (h - model.mean[...].reshape(*ones, -1)) / model.scale[...].reshape(*ones, -1)
+    h = h[..., None, :]
+    if model.temperature_kernel is None:
+        h = jnp.broadcast_to(h, (*temperatures.shape, h.shape[-1]))
+    else:
+        code = fourier_features(
+            temperatures,
+            num_frequencies=preset.num_frequencies,
+            t_min=preset.t_min,
+            t_max=preset.t_max,
+            variant=preset.fourier,
+        )
+        kernel = model.temperature_kernel[...]
+        h = h + jnp.einsum("...f,fd->...d", code, kernel, precision="highest")
+    return head_logits(model.head, h)
+
+
+def standardize(model: ForecastModel, features_ND: np.ndarray) -> None:
+    """Set the model's feature statistics to mean and standard deviation of these rows."""
+    features = np.asarray(features_ND, np.float64)
+    spread = features.std(axis=0)
+    # A coordinate that (nearly) never moves carries nothing; dividing by its noise would shout it.
+    floor = 1e-3 * np.median(spread)
+    model.mean = FeatureStatistic(jnp.asarray(features.mean(axis=0), jnp.float32))
+    model.scale = FeatureStatistic(jnp.asarray(np.maximum(spread, max(floor, 1e-6)), jnp.float32))

@@ -1,0 +1,251 @@
+"""From labelled rows to a trained model: prompts, statistics, head warm-up, joint training."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from calibjax import storage
+from calibjax.backbone.load import Decoder
+from calibjax.data.batching import Group, make_groups
+from calibjax.data.loader import Loader
+from calibjax.errors import input_error
+from calibjax.forecaster.extract import extract_features
+from calibjax.forecaster.losses import class_weights, entropy_floor, soft_log_loss
+from calibjax.forecaster.model import ForecastModel, forecast_logits, standardize
+from calibjax.forecaster.presets import Preset
+from calibjax.forecaster.prompts import forecast_prompts
+from calibjax.records import SupervisionRow
+from calibjax.training.checkpoint import Checkpoints, read_arrays
+from calibjax.training.loop import Best, Run, train
+from calibjax.training.optimizer import adamw, learning_rate_schedule
+from calibjax.training.state import TrainState, init_state, named_leaves
+from calibjax.training.step import LossFn, make_loss, make_train_step
+from calibjax.training.warmup import Rows, fit_head
+
+# Documents of a query in one group: enough to share a prefix, few enough to fit small batches.
+MAX_DOCUMENTS = 8
+
+
+class FitReport(NamedTuple):
+    """How training went. Losses are soft log losses of validation rows, in nats per row.
+
+    base_rate_loss: of the constant forecast, the mean label of the training rows. entropy_floor:
+    the part of every loss that no forecaster can remove. trainable: number of trained values.
+    """
+
+    steps: int
+    best_step: int
+    validation_loss: float
+    base_rate_loss: float
+    entropy_floor: float
+    train_rows: int
+    validation_rows: int
+    skipped: int
+    trainable: int
+
+
+class Data(NamedTuple):
+    """Labelled rows, and their prompts in groups."""
+
+    rows: Sequence[SupervisionRow]
+    groups: list[Group]
+    temperature: np.ndarray
+    label: np.ndarray
+
+
+def fit(
+    decoder: Decoder,
+    model: ForecastModel,
+    preset: Preset,
+    rows: Sequence[SupervisionRow],
+    *,
+    validation: Sequence[SupervisionRow] | None = None,
+    seed: int = 0,
+    out: str | os.PathLike | None = None,
+    resume: bool = False,
+    info: Mapping[str, Any],
+) -> tuple[ForecastModel, FitReport]:
+    """The model of the step with the lowest validation loss, and a report.
+
+    validation: rows of other questions; None sets a seeded fifth of the questions aside. out:
+    directory for metrics.jsonl and checkpoint/; with `resume` the newest good step in it goes on.
+    info: written into every checkpoint manifest.
+    """
+    if validation is None:
+        rows, validation = split_by_question(rows, seed=seed)
+    data, held_out = (prepare(decoder, preset, part) for part in (rows, validation))
+    loss_fn = make_loss(preset, class_weights(data.label, balanced=preset.balanced_classes))
+    checkpoints = None if out is None else Checkpoints(Path(out) / "checkpoint")
+    continuing = checkpoints is not None and resume and bool(checkpoints.steps())
+    if not continuing:
+        model = start_head(decoder, model, preset, data, held_out, loss_fn)
+    schedule = learning_rate_schedule(
+        preset.schedule,
+        peak=preset.learning_rate,
+        steps=preset.steps,
+        warmup_steps=preset.warmup_steps,
+    )
+    tx = adamw(schedule, weight_decay=preset.weight_decay, clip_norm=preset.clip_norm)
+    graphdef, state = init_state(model, tx)
+    best = None
+    if continuing:
+        state, best = _restored(checkpoints, state)
+    with ExitStack() as stack:
+        run = Run(
+            train_step=make_train_step(graphdef, preset, tx, loss_fn),
+            backbone=decoder.module,
+            loader=Loader(
+                data.groups,
+                rows,
+                batch_size=preset.batch_size * preset.accumulation,
+                seed=seed,
+            ),
+            key=jax.random.key(seed),
+            steps=preset.steps,
+            eval_every=max(1, preset.steps // preset.num_evaluations),
+            schedule=schedule,
+            evaluate=_evaluator(decoder, graphdef, preset, held_out),
+            row_ids=[f"{row.question_id}/{row.passage_id}" for row in rows],
+            leaf_names=list(named_leaves(state.params)),
+            log=_open_log(out, stack),
+            checkpoints=checkpoints,
+            info=info,
+            bad_batch=None if out is None else Path(out) / "bad_batch.npz",
+        )
+        state, best = train(run, state, best)
+    report = _report(state, best, data, held_out)
+    return nnx.merge(graphdef, jax.device_put(best.params), state.constants), report
+
+
+def split_by_question(
+    rows: Sequence[SupervisionRow], *, seed: int, fraction: float = 0.2
+) -> tuple[list[SupervisionRow], list[SupervisionRow]]:
+    """(train, validation): a seeded share of the questions, never of the rows, is set aside."""
+    ids = sorted({row.question_id for row in rows})
+    if len(ids) < 2:
+        fix = "give more questions, or validation rows"
+        raise input_error("rows", f"{len(rows)} of {len(ids)} questions", "two or more questions", fix)
+    order = np.random.default_rng(seed).permutation(len(ids))
+    count = max(1, round(fraction * len(ids)))
+    held_out = {ids[i] for i in order[:count]}
+    train_rows = [row for row in rows if row.question_id not in held_out]
+    return train_rows, [row for row in rows if row.question_id in held_out]
+
+
+def prepare(decoder: Decoder, preset: Preset, rows: Sequence[SupervisionRow]) -> Data:
+    """Rows checked, tokenised and grouped. Raises InputError for a label or t out of range."""
+    if not rows:
+        raise input_error("rows", 0, "at least one labelled row")
+    for row in rows:
+        where = f"row {row.question_id}/{row.passage_id}"
+        if not 0.0 <= row.label <= 1.0:
+            raise input_error(f"{where}: label", row.label, "a number in [0, 1]")
+        if not preset.t_min <= row.temperature <= preset.t_max:
+            expected = f"a number in [{preset.t_min}, {preset.t_max}]"
+            raise input_error(f"{where}: temperature", row.temperature, expected)
+    prompts = [
+        forecast_prompts(
+            decoder.tokenizer,
+            row.query,
+            [row],
+            max_document_tokens=preset.max_document_tokens,
+            max_tokens=decoder.config.max_positions,
+            bos=preset.bos,
+        )[0]
+        for row in rows
+    ]
+    prefixes = [prompt.prefix for prompt in prompts]
+    suffixes = [prompt.suffix for prompt in prompts]
+    if preset.group_by == "row":
+        groups = [Group(p, (s,), ((i,),)) for i, (p, s) in enumerate(zip(prefixes, suffixes))]
+    else:
+        groups = make_groups(prefixes, suffixes, max_documents=MAX_DOCUMENTS)
+    temperature = np.array([row.temperature for row in rows], np.float32)
+    return Data(rows, groups, temperature, np.array([row.label for row in rows], np.float32))
+
+
+def start_head(
+    decoder: Decoder,
+    model: ForecastModel,
+    preset: Preset,
+    data: Data,
+    held_out: Data,
+    loss_fn: LossFn,
+) -> ForecastModel:
+    """The model with its feature statistics measured and its head warmed up, as the preset says.
+
+    Both use the features of the frozen decoder: an adapter starts at zero effect.
+    """
+    if not preset.standardize and not preset.head_warmup_steps:
+        return model
+    train_rows, validation_rows = (
+        Rows(
+            extract_features(
+                decoder.module, None, part.groups, num_rows=len(part.rows), label="features"
+            ),
+            part.temperature,
+            part.label,
+        )
+        for part in (data, held_out)
+    )
+    if preset.standardize:
+        standardize(model, train_rows.features)
+    if not preset.head_warmup_steps:
+        return model
+    return fit_head(model, preset, train_rows, validation_rows, loss_fn=loss_fn)
+
+
+def _evaluator(
+    decoder: Decoder, graphdef: nnx.GraphDef, preset: Preset, held_out: Data
+) -> Callable[[TrainState], float]:
+    def evaluate(state: TrainState) -> float:
+        model = nnx.merge(graphdef, state.params, state.constants)
+        features_ND = extract_features(
+            decoder.module, model.adapter, held_out.groups, num_rows=len(held_out.rows)
+        )
+        t_N1 = jnp.asarray(held_out.temperature)[:, None]
+        logits_NC = forecast_logits(model, jnp.asarray(features_ND), t_N1, preset)[:, 0]
+        return float(np.mean(soft_log_loss(logits_NC, jnp.asarray(held_out.label))))
+
+    return evaluate
+
+
+def _restored(checkpoints: Checkpoints, template: TrainState) -> tuple[TrainState, Best | None]:
+    checkpoints.remove_temporary()
+    state, _ = checkpoints.restore(template)
+    best_state, manifest = read_arrays(checkpoints.best(), template)
+    if manifest["metric"] is None:
+        return state, None
+    params = jax.device_get(best_state.params)
+    return state, Best(manifest["metric"], manifest["step"], params)
+
+
+def _open_log(out: str | os.PathLike | None, stack: ExitStack) -> Callable[[Any], None]:
+    if out is None:
+        return lambda row: None
+    Path(out).mkdir(parents=True, exist_ok=True)
+    return stack.enter_context(storage.JsonlLog(Path(out) / "metrics.jsonl")).append
+
+
+def _report(state: TrainState, best: Best, data: Data, held_out: Data) -> FitReport:
+    rate = float(np.clip(np.mean(data.label), 1e-6, 1 - 1e-6))
+    mean = float(np.mean(held_out.label))
+    leaves = jax.tree.leaves(state.params)
+    return FitReport(
+        steps=int(state.step),
+        best_step=best.step,
+        validation_loss=best.loss,
+        base_rate_loss=-mean * np.log(rate) - (1 - mean) * np.log1p(-rate),
+        entropy_floor=entropy_floor(held_out.label),
+        train_rows=len(data.rows),
+        validation_rows=len(held_out.rows),
+        skipped=int(state.skipped),
+        trainable=sum(leaf.size for leaf in leaves),
+    )
