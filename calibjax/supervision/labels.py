@@ -1,0 +1,255 @@
+"""The labeller: questions -> (t, q, d, b) rows, b the share of R decisions that are right.
+
+Per question: q from x, the top K passages, of these rank 1 and some others. Per (q, d): guidance z
+by the reader (greedy), R decisions of the user model at one t ~ U[1, 2], verdicts (paper section
+3.1). Every text and verdict is kept in OUT/stages/; what is there is not asked for again.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from calibjax.generation import prompts
+from calibjax.protocols import Grader, Retriever
+from calibjax.records import Passage, Question, SupervisionRow, Verdict
+from calibjax.supervision import grading, queries
+from calibjax.supervision.asking import Asked, Model, Sampling, cut_document, generate
+from calibjax.supervision.stages import Request, Stage
+
+GUIDANCE_TOKENS = 48
+DECISION_TOKENS = 48
+T_MIN, T_MAX = 1.0, 2.0
+
+
+class Settings(NamedTuple):
+    """k: passages retrieved; docs_per_question: of these, labelled; draws: decisions per row (R).
+
+    user_top_k, user_top_p truncate the user model's sampling. Passages longer than
+    max_document_tokens are cut. batch_size: rows that are asked for at once.
+    """
+
+    k: int = 20
+    docs_per_question: int = 3
+    query_writer: str = "template"
+    draws: int = 10
+    user_top_k: int | None = None
+    user_top_p: float = 1.0
+    max_document_tokens: int = 512
+    batch_size: int = 32
+    seed: int = 0
+
+
+class Labelled(NamedTuple):
+    """rows: the supervision set; report: counts, label mean and histogram, tokens and calls."""
+
+    rows: list[SupervisionRow]
+    report: dict[str, Any]
+
+
+class Pair(NamedTuple):
+    """One (x, q, d), its place among the hits (from 1), and the temperature t drawn for it."""
+
+    question: Question
+    query: str
+    passage: Passage
+    rank: int
+    temperature: float
+
+
+class Labeller:
+    """The models and settings of a labelling job; its stage files lie in `directory`."""
+
+    def __init__(
+        self, reader: Model, user: Model, grader: Grader, directory: Path, settings: Settings
+    ) -> None:
+        queries.check_writer(settings.query_writer)
+        self.reader, self.user, self.grader = reader, user, grader
+        self.settings = settings
+        self.stages = {
+            name: Stage(directory, name, batch_size=settings.batch_size)
+            for name in ("queries", "guidance", "decisions", "verdicts")
+        }
+
+    def label(
+        self,
+        questions: Sequence[Question],
+        retriever: Retriever,
+        passages: Mapping[str, Passage],
+        *,
+        confidence: Callable[[Sequence[Pair]], Sequence[float]] | None = None,
+    ) -> Labelled:
+        """Labels the questions that have gold answers.
+
+        passages: by id; confidence: forecasts that the user model is shown beside the guidance (a
+        second round of labelling), none by default. Questions without hits and rows without one
+        gradable decision are left out and counted.
+        """
+        answerable = [question for question in questions if question.answers]
+        written = self.queries(answerable)
+        pairs = choose_pairs(answerable, written.texts, retriever, passages, self.settings)
+        guidance = self.guidance(pairs)
+        shown = confidence(pairs) if confidence else [None] * len(pairs)
+        decisions = self.decisions(pairs, guidance, shown)
+        verdicts = self.verdicts(pairs, decisions)
+        made = map(supervision_row, pairs, guidance, decisions, verdicts)
+        rows = [row for row in made if row is not None]
+        report = {
+            "n_questions": len(questions),
+            "n_without_answers": len(questions) - len(answerable),
+            "n_without_hits": len(answerable) - len({pair.question.id for pair in pairs}),
+            "n_rows": len(rows),
+            "n_ungraded": len(pairs) - len(rows),
+            "n_empty_guidance": sum(not text for text in guidance),
+            "queries": written.counts,
+            "labels": label_summary(rows, self.settings.draws),
+            "decisions": _verdict_counts(verdicts),
+            "stages": {name: stage.counts for name, stage in self.stages.items()},
+        }
+        return Labelled(rows, report)
+
+    def queries(self, questions: Sequence[Question]) -> queries.Queries:
+        """x -> q by the chosen writer."""
+        writer = self.settings.query_writer
+        if writer != "llm":
+            return queries.write_queries(questions, writer)
+        asked = [
+            Asked(question.id, "", messages)
+            for question, messages in zip(questions, queries.query_prompts(questions))
+        ]
+        sampling = Sampling(queries.MAX_NEW_TOKENS)
+        replies = generate(self.reader, self.stages["queries"], asked, sampling)
+        return queries.write_queries(questions, writer, [texts[0] for texts in replies])
+
+    def guidance(self, pairs: Sequence[Pair]) -> list[str]:
+        """(q, d) -> z, greedy."""
+        asked = []
+        for pair in pairs:
+            document, _ = cut_document(
+                self.reader, pair.passage, self.settings.max_document_tokens
+            )
+            messages = prompts.guidance_messages(pair.query, document)
+            asked.append(Asked(pair.question.id, pair.passage.id, messages))
+        texts = generate(self.reader, self.stages["guidance"], asked, Sampling(GUIDANCE_TOKENS))
+        return [samples[0] for samples in texts]
+
+    def decisions(
+        self, pairs: Sequence[Pair], guidance: Sequence[str], shown: Sequence[float | None]
+    ) -> list[list[str]]:
+        """(x, z) -> R decisions of the user model at the pair's temperature."""
+        settings = self.settings
+        asked = []
+        for pair, text, c in zip(pairs, guidance, shown):
+            x = pair.question
+            messages = prompts.decision_messages(
+                x.question, text, confidence=c, options=x.options
+            )
+            asked.append(Asked(x.id, pair.passage.id, messages, pair.temperature))
+        sampling = Sampling(
+            DECISION_TOKENS, settings.user_top_k, settings.user_top_p, settings.draws, settings.seed
+        )
+        return generate(self.user, self.stages["decisions"], asked, sampling)
+
+    def verdicts(
+        self, pairs: Sequence[Pair], decisions: Sequence[Sequence[str]]
+    ) -> list[list[Verdict]]:
+        """Grades each decision against the question's golds."""
+        tasks = [
+            [grading.GradingTask(x.question, x.answers, text, x.options) for text in texts]
+            for x, texts in zip((pair.question for pair in pairs), decisions)
+        ]
+        name = getattr(self.grader, "name", type(self.grader).__name__)
+        requests = [
+            Request(pair.question.id, pair.passage.id, [name, of_pair])
+            for pair, of_pair in zip(pairs, tasks)
+        ]
+
+        def ask(numbers: list[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+            flat = [task for number in numbers for task in tasks[number]]
+            found = iter(grading.grade_many(self.grader, flat))
+            for number in numbers:
+                yield number, {"verdicts": [next(found) for _ in tasks[number]]}
+
+        rows = self.stages["verdicts"].run(requests, ask)
+        return [[Verdict(**verdict) for verdict in row["verdicts"]] for row in rows]
+
+
+def choose_pairs(
+    questions: Sequence[Question],
+    texts: Sequence[str],
+    retriever: Retriever,
+    passages: Mapping[str, Passage],
+    settings: Settings,
+) -> list[Pair]:
+    """Rank 1 and docs_per_question - 1 others of the top K, uniform, by (seed, question id)."""
+    if not questions:
+        return []
+    hits = retriever.search(list(texts), settings.k)
+    pairs = []
+    for number, question in enumerate(questions):
+        found = [id for id, is_hit in zip(hits.ids[number], hits.valid[number]) if is_hit]
+        random = np.random.default_rng(fold_in(settings.seed, "documents", question.id))
+        others = random.permutation(np.arange(1, len(found)))[: settings.docs_per_question - 1]
+        for place in [0, *sorted(others.tolist())] if found else []:
+            id = found[place]
+            t = user_temperature(settings.seed, question.id, id)
+            pairs.append(Pair(question, texts[number], passages[id], place + 1, t))
+    return pairs
+
+
+def user_temperature(seed: int, question_id: str, passage_id: str) -> float:
+    """t ~ U[1, 2], one per (q, d): a function of the seed and the two ids alone."""
+    random = np.random.default_rng(fold_in(seed, "temperature", question_id, passage_id))
+    return float(random.uniform(T_MIN, T_MAX))
+
+
+def fold_in(seed: int, *names: str) -> int:
+    """A 63-bit seed from a root seed and names: a row draws alike in any order, any batch."""
+    text = "\0".join((str(seed), *names))
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def supervision_row(
+    pair: Pair, guidance: str, decisions: Sequence[str], verdicts: Sequence[Verdict]
+) -> SupervisionRow | None:
+    """The labelled row; decisions that the grader could not judge are left out of it."""
+    judged = [(text, v) for text, v in zip(decisions, verdicts) if not v.invalid]
+    if not judged:
+        return None
+    right = [int(verdict.correct) for _, verdict in judged]
+    return SupervisionRow(
+        question_id=pair.question.id,
+        passage_id=pair.passage.id,
+        query=pair.query,
+        title=pair.passage.title,
+        text=pair.passage.text,
+        guidance=guidance,
+        temperature=pair.temperature,
+        decisions=tuple(text for text, _ in judged),
+        verdicts=tuple(right),
+        label=sum(right) / len(right),
+    )
+
+
+def label_summary(rows: Sequence[SupervisionRow], draws: int) -> dict[str, Any]:
+    """Mean label, and how many rows have which: keys "0.0", "0.1", ... in steps of 1/R."""
+    # A row with ungradable draws has other steps; it counts at the nearest.
+    steps = Counter(round(row.label * draws) for row in rows)
+    histogram = {repr(round(step / draws, 6)): steps[step] for step in range(draws + 1)}
+    mean = sum(row.label for row in rows) / len(rows) if rows else None
+    return {"n": len(rows), "mean": mean, "histogram": histogram}
+
+
+def _verdict_counts(verdicts: Sequence[Sequence[Verdict]]) -> dict[str, int]:
+    flat = [verdict for of_pair in verdicts for verdict in of_pair]
+    return {
+        "n": len(flat),
+        "n_correct": sum(verdict.correct for verdict in flat),
+        "n_no_answer": sum(not verdict.answered for verdict in flat),
+        "n_invalid": sum(verdict.invalid for verdict in flat),
+        "n_lenient": sum(verdict.lenient for verdict in flat),
+    }
