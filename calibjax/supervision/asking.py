@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from calibjax.generation.prompts import passage_text
+from calibjax.generation.results import Generation
 from calibjax.records import Passage
 from calibjax.supervision.stages import Request, Stage
 
@@ -41,10 +42,17 @@ class Sampling(NamedTuple):
     seed: int = 0
 
 
+class Reply(NamedTuple):
+    """The samples of one prompt; `error` says why a server refused it (then there are none)."""
+
+    texts: list[str]
+    error: str = ""
+
+
 def generate(
     model: Model, stage: Stage, asked: Sequence[Asked], sampling: Sampling
-) -> list[list[str]]:
-    """Texts [prompt][sample] of the model; from the stage's file where it has them."""
+) -> list[Reply]:
+    """The model's reply to each prompt; from the stage's file where it has one."""
     settings = sampling._asdict()
     requests = [
         Request(
@@ -65,7 +73,8 @@ def generate(
         for number, samples in zip(numbers, found):
             yield number, _result(samples)
 
-    return [row["texts"] for row in stage.run(requests, ask)]
+    rows = stage.run(requests, ask)
+    return [Reply(row["texts"], row.get("error", "")) for row in rows]
 
 
 def cut_document(model: Model, passage: Passage, max_tokens: int) -> tuple[str | list[int], bool]:
@@ -81,11 +90,14 @@ def cut_document(model: Model, passage: Passage, max_tokens: int) -> tuple[str |
     return ids[:max_tokens], len(ids) > max_tokens
 
 
-def _result(samples: Sequence[Any]) -> dict[str, Any]:
+def _result(samples: Sequence[Generation]) -> dict[str, Any]:
+    refusals = [sample.error for sample in samples if sample.finish_reason == "rejected"]
+    if refusals:
+        return {"texts": [], "error": refusals[0] or "refused by the server"}
     return {
         "texts": [_storable(sample.text) for sample in samples],
         "finish_reasons": [sample.finish_reason for sample in samples],
-        "n_tokens": sum(len(sample.token_ids or ()) for sample in samples),
+        "n_tokens": sum(len(sample.token_ids) for sample in samples),
     }
 
 

@@ -17,8 +17,9 @@ from calibjax.generation import prompts
 from calibjax.protocols import Grader, Retriever
 from calibjax.records import Passage, Question, SupervisionRow, Verdict
 from calibjax.supervision import grading, queries
-from calibjax.supervision.asking import Asked, Model, Sampling, cut_document, generate
+from calibjax.supervision.asking import Asked, Model, Reply, Sampling, cut_document, generate
 from calibjax.supervision.stages import Request, Stage
+from calibjax.textfiles import Rejected, RowFault
 
 GUIDANCE_TOKENS = 48
 DECISION_TOKENS = 48
@@ -44,9 +45,11 @@ class Settings(NamedTuple):
 
 
 class Labelled(NamedTuple):
-    """rows: the supervision set; report: counts, label mean and histogram, tokens and calls."""
+    """rows: the supervision set; rejected: rows that a server refused, or no grader could judge;
+    report: counts, label mean and histogram, tokens and calls."""
 
     rows: list[SupervisionRow]
+    rejected: list[Rejected]
     report: dict[str, Any]
 
 
@@ -95,21 +98,30 @@ class Labeller:
         shown = confidence(pairs) if confidence else [None] * len(pairs)
         decisions = self.decisions(pairs, guidance, shown)
         verdicts = self.verdicts(pairs, decisions)
-        made = map(supervision_row, pairs, guidance, decisions, verdicts)
-        rows = [row for row in made if row is not None]
+        rows: list[SupervisionRow] = []
+        rejected: list[Rejected] = []
+        for pair, z, decided, graded in zip(pairs, guidance, decisions, verdicts):
+            fault = z.error or decided.error
+            try:
+                if fault:
+                    raise RowFault(fault)
+                rows.append(supervision_row(pair, z.texts[0], decided.texts, graded))
+            except RowFault as error:
+                ids = f"{pair.question.id} {pair.passage.id}"
+                rejected.append(Rejected("stages", len(rows) + len(rejected) + 1, str(error), ids))
         report = {
             "n_questions": len(questions),
             "n_without_answers": len(questions) - len(answerable),
             "n_without_hits": len(answerable) - len({pair.question.id for pair in pairs}),
             "n_rows": len(rows),
-            "n_ungraded": len(pairs) - len(rows),
-            "n_empty_guidance": sum(not text for text in guidance),
+            "n_rejected": len(rejected),
+            "n_empty_guidance": sum(z.texts == [""] for z in guidance),
             "queries": written.counts,
             "labels": label_summary(rows, self.settings.draws),
             "decisions": _verdict_counts(verdicts),
             "stages": {name: stage.counts for name, stage in self.stages.items()},
         }
-        return Labelled(rows, report)
+        return Labelled(rows, rejected, report)
 
     def queries(self, questions: Sequence[Question]) -> queries.Queries:
         """x -> q by the chosen writer."""
@@ -122,9 +134,10 @@ class Labeller:
         ]
         sampling = Sampling(queries.MAX_NEW_TOKENS)
         replies = generate(self.reader, self.stages["queries"], asked, sampling)
-        return queries.write_queries(questions, writer, [texts[0] for texts in replies])
+        texts = [reply.texts[0] if reply.texts else "" for reply in replies]
+        return queries.write_queries(questions, writer, texts)
 
-    def guidance(self, pairs: Sequence[Pair]) -> list[str]:
+    def guidance(self, pairs: Sequence[Pair]) -> list[Reply]:
         """(q, d) -> z, greedy."""
         asked = []
         for pair in pairs:
@@ -133,17 +146,21 @@ class Labeller:
             )
             messages = prompts.guidance_messages(pair.query, document)
             asked.append(Asked(pair.question.id, pair.passage.id, messages))
-        texts = generate(self.reader, self.stages["guidance"], asked, Sampling(GUIDANCE_TOKENS))
-        return [samples[0] for samples in texts]
+        return generate(self.reader, self.stages["guidance"], asked, Sampling(GUIDANCE_TOKENS))
 
     def decisions(
-        self, pairs: Sequence[Pair], guidance: Sequence[str], shown: Sequence[float | None]
-    ) -> list[list[str]]:
-        """(x, z) -> R decisions of the user model at the pair's temperature."""
+        self, pairs: Sequence[Pair], guidance: Sequence[Reply], shown: Sequence[float | None]
+    ) -> list[Reply]:
+        """(x, z) -> R decisions of the user model at the pair's temperature.
+
+        A pair without guidance is not asked about: its reply says so.
+        """
         settings = self.settings
         asked = []
-        for pair, text, c in zip(pairs, guidance, shown):
-            x = pair.question
+        for pair, z, c in zip(pairs, guidance, shown):
+            if z.error:
+                continue
+            x, text = pair.question, z.texts[0]
             messages = prompts.decision_messages(
                 x.question, text, confidence=c, options=x.options
             )
@@ -151,15 +168,16 @@ class Labeller:
         sampling = Sampling(
             DECISION_TOKENS, settings.user_top_k, settings.user_top_p, settings.draws, settings.seed
         )
-        return generate(self.user, self.stages["decisions"], asked, sampling)
+        made = iter(generate(self.user, self.stages["decisions"], asked, sampling))
+        return [Reply([], z.error) if z.error else next(made) for z in guidance]
 
     def verdicts(
-        self, pairs: Sequence[Pair], decisions: Sequence[Sequence[str]]
+        self, pairs: Sequence[Pair], decisions: Sequence[Reply]
     ) -> list[list[Verdict]]:
         """Grades each decision against the question's golds."""
         tasks = [
-            [grading.GradingTask(x.question, x.answers, text, x.options) for text in texts]
-            for x, texts in zip((pair.question for pair in pairs), decisions)
+            [grading.GradingTask(x.question, x.answers, text, x.options) for text in reply.texts]
+            for x, reply in zip((pair.question for pair in pairs), decisions)
         ]
         name = getattr(self.grader, "name", type(self.grader).__name__)
         requests = [
@@ -215,11 +233,14 @@ def fold_in(seed: int, *names: str) -> int:
 
 def supervision_row(
     pair: Pair, guidance: str, decisions: Sequence[str], verdicts: Sequence[Verdict]
-) -> SupervisionRow | None:
-    """The labelled row; decisions that the grader could not judge are left out of it."""
+) -> SupervisionRow:
+    """The labelled row; decisions that the grader could not judge are left out of it.
+
+    Raises RowFault when it could judge none.
+    """
     judged = [(text, v) for text, v in zip(decisions, verdicts) if not v.invalid]
     if not judged:
-        return None
+        raise RowFault("no decision that the grader could judge")
     right = [int(verdict.correct) for _, verdict in judged]
     return SupervisionRow(
         question_id=pair.question.id,
