@@ -50,7 +50,7 @@ def answers_of(data: Mapping[str, Any], name: str) -> tuple[str, ...]:
     """Gold answers: texts, at least one of them not blank."""
     answers = texts_of(data, name)
     if not answers:
-        raise RowFault(f"{name}={_shown(data[name])}: expected at least one answer that is not blank")
+        raise RowFault(f"{name}={_shown(data[name])}: expected an answer that is not blank")
     return answers
 
 

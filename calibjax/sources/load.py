@@ -122,8 +122,10 @@ def _read(path: str | Path, layout: Layout | None, name: str) -> Records:
     suffix = Path(str(path).removesuffix(".gz")).suffix.lower()
     if layout and layout.flatten and suffix == ".json" and _is_one_object(path, layout, name):
         return _document(path, layout.flatten, name)
-    bare = layout and layout.columns and suffix == ".csv" and not _has_header(path, name)
-    records = textfiles.read_records(path, columns=layout.columns if bare else None, name=name)
+    columns = layout.columns if layout and suffix == ".csv" else ()
+    if columns and _has_header(path, name):
+        columns = ()
+    records = textfiles.read_records(path, columns=columns or None, name=name)
     if layout and layout.gather and records.rows and layout.fits(records.rows[0].data):
         records.rows = layout.gather(records.rows, Path(path))
     return records
@@ -194,7 +196,8 @@ def _unique(
     copies: dict[str, list[tuple[int, Question]]] = {}
     for line, question in found:
         copies.setdefault(question.id, []).append((line, question))
-    kept, rejected = [], []
+    kept: list[Question] = []
+    rejected: list[Rejected] = []
     for id, group in copies.items():
         if all(question == group[0][1] for _, question in group):
             kept.append(group[0][1])

@@ -1,4 +1,4 @@
-"""Our own question rows: id, question, answers, passages [{title, text, is_gold}], options, meta."""
+"""Our own rows: id, question, answers, passages [{title, text, is_gold}], options, meta."""
 
 from collections.abc import Mapping
 from typing import Any

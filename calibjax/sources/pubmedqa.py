@@ -29,10 +29,7 @@ def parse(data: Mapping[str, Any]) -> Question:
     """One question of yes, no or maybe; every section of its abstract is a gold passage."""
     if "options" in data:
         return mirage.parse(data)
-    contexts, labels = data.get("CONTEXTS"), data.get("LABELS")
-    whole = isinstance(contexts, list) and isinstance(labels, list)
-    if not whole or not all(isinstance(item, str) for item in (*contexts, *labels)):
-        raise RowFault("CONTEXTS, LABELS: expected two lists of texts")
+    contexts, labels = _list_of(data, "CONTEXTS"), _list_of(data, "LABELS")
     if len(contexts) != len(labels):
         raise RowFault("CONTEXTS, LABELS: expected two lists of one length")
     return make_question(
@@ -43,6 +40,13 @@ def parse(data: Mapping[str, Any]) -> Question:
         options=CHOICES,
         meta=without(data, *_USED),
     )
+
+
+def _list_of(data: Mapping[str, Any], name: str) -> list[str]:
+    value = data.get(name)
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise RowFault(f"{name}: expected a list of texts")
+    return value
 
 
 LAYOUT = Layout(marks("QUESTION CONTEXTS final_decision", mirage.MARKS), parse, flatten)

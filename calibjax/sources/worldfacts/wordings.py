@@ -1,0 +1,215 @@
+"""How each relation is asked about; at least four wordings each. {x} is the subject."""
+
+SINGLE = {
+    "capital": (
+        "What is the capital of {x}?",
+        "Which city is the capital of {x}?",
+        "Name the capital city of {x}.",
+        "The capital of {x} is which city?",
+        "Which city serves as the capital of {x}?",
+    ),
+    "capital_of": (
+        "Of which country is {x} the capital?",
+        "{x} is the capital of which country?",
+        "Which country has {x} as its capital?",
+        "Name the country whose capital is {x}.",
+    ),
+    "region": (
+        "In which region of the world, as the United Nations divide it, is {x}?",
+        "To which United Nations region does {x} belong?",
+        "Which part of its continent, in the terms of the United Nations, is {x} in?",
+        "Into which world region do the United Nations put {x}?",
+    ),
+    "continent": (
+        "On which continent is {x}?",
+        "Which continent does {x} belong to?",
+        "{x} lies on which continent?",
+        "Name the continent on which {x} is found.",
+    ),
+    "language": (
+        "What is an official language of {x}?",
+        "Which language is official in {x}?",
+        "Name an official language of {x}.",
+        "In which language are official documents of {x} written?",
+    ),
+    "demonym": (
+        "What do you call a person from {x}?",
+        "What is someone who comes from {x} called?",
+        "Which word describes an inhabitant of {x}?",
+        "A person whose home is {x} is called what?",
+    ),
+    "currency": (
+        "What is the currency of {x}?",
+        "Which currency is used in {x}?",
+        "With what money do people in {x} pay?",
+        "Name the currency of {x}.",
+        "What is the legal tender of {x} called?",
+    ),
+    "calling_code": (
+        "What is the international dialling code of {x}?",
+        "Which country code do you dial to telephone {x}?",
+        "With which code do telephone numbers of {x} begin when one calls from abroad?",
+        "Name the telephone country code of {x}.",
+    ),
+    "domain": (
+        "What is the internet top-level domain of {x}?",
+        "In which domain do internet addresses of {x} end?",
+        "Which country domain on the internet belongs to {x}?",
+        "Name the internet domain ending of {x}.",
+    ),
+    "borders": (
+        "How many countries share a land border with {x}?",
+        "With how many countries does {x} have a land border?",
+        "How many neighbouring countries does {x} have on land?",
+        "What is the number of countries that border {x}?",
+    ),
+    "city_country": (
+        "In which country is {x}?",
+        "Which country is the city of {x} in?",
+        "{x} is a city in which country?",
+        "Name the country where {x} lies.",
+        "To which country does the city of {x} belong?",
+    ),
+    "city_state": (
+        "In which state of the United States is {x}?",
+        "Which American state is the city of {x} in?",
+        "{x} is a city in which US state?",
+        "Name the state of the United States where {x} lies.",
+    ),
+    "direction": (
+        "In which direction from {y} does {x} lie?",
+        "Seen from {y}, in which compass direction is {x}?",
+        "Which way would you travel from {y} to reach {x}?",
+        "As the crow flies, in what direction is {x} from {y}?",
+    ),
+    "distance": (
+        "How far is {x} from {y} in kilometres?",
+        "How many kilometres lie between {y} and {x}?",
+        "What is the distance from {y} to {x} in kilometres?",
+        "About how many kilometres away from {y} is {x}?",
+    ),
+    "symbol": (
+        "What is the chemical symbol of {x}?",
+        "Which symbol stands for {x} in the periodic table?",
+        "How is the element {x} written in chemical formulas?",
+        "Name the chemical symbol for {x}.",
+    ),
+    "symbol_of": (
+        "Which element has the chemical symbol {x}?",
+        "The symbol {x} stands for which chemical element?",
+        "What element is written as {x} in chemical formulas?",
+        "Name the element whose symbol is {x}.",
+    ),
+    "number": (
+        "What is the atomic number of {x}?",
+        "How many protons does an atom of {x} have?",
+        "Which atomic number does {x} have?",
+        "Name the atomic number of the element {x}.",
+    ),
+    "number_of": (
+        "Which element has the atomic number {x}?",
+        "What chemical element has {x} protons in its nucleus?",
+        "The atomic number {x} belongs to which element?",
+        "Name the element with atomic number {x}.",
+    ),
+    "class": (
+        "To which class of elements does {x} belong?",
+        "What kind of element is {x}?",
+        "Which group of related elements is {x} counted among?",
+        "Name the family of chemical elements that {x} is part of.",
+    ),
+    "discoverer": (
+        "Who discovered the element {x}?",
+        "By whom was {x} discovered?",
+        "Which scientist discovered {x}?",
+        "Name the discoverer of the element {x}.",
+    ),
+    "discovery_year": (
+        "In which year was the element {x} discovered?",
+        "When was {x} discovered?",
+        "What year did the discovery of {x} take place?",
+        "Name the year in which {x} was discovered.",
+    ),
+}
+BRIDGE = {
+    "city_currency": (
+        "What is the currency of the country in which {x} lies?",
+        "Which currency do people in the city of {x} pay with?",
+        "In what money are prices given in the country that {x} belongs to?",
+        "Name the currency that is used in {x}.",
+    ),
+    "capital_currency": (
+        "What is the currency of the country whose capital is {x}?",
+        "Which money is used in the country that has {x} as its capital?",
+        "{x} is the capital of a country; what is its currency?",
+        "Name the legal tender of the country of which {x} is the capital.",
+    ),
+    "city_continent": (
+        "On which continent is the country to which {x} belongs?",
+        "The country in which {x} lies is on which continent?",
+        "Which continent is the home country of the city of {x} on?",
+        "Name the continent of the country where {x} is found.",
+    ),
+    "city_language": (
+        "What is an official language of the country in which {x} lies?",
+        "Which language is official in the country that {x} belongs to?",
+        "The city of {x} is in a country with which official language?",
+        "Name an official language of the country where {x} is found.",
+    ),
+    "city_domain": (
+        "In which internet domain do addresses end in the country where {x} lies?",
+        "What is the internet top-level domain of the country that {x} belongs to?",
+        "Which country domain is used where the city of {x} is?",
+        "Name the internet domain of the country in which {x} is found.",
+    ),
+    "city_calling_code": (
+        "What is the dialling code of the country in which {x} lies?",
+        "Which telephone country code is needed to call {x} from abroad?",
+        "The country that {x} belongs to has which international dialling code?",
+        "Name the telephone code of the country where {x} is found.",
+    ),
+    "city_borders": (
+        "How many countries border the country in which {x} lies?",
+        "With how many countries does the country of {x} share a land border?",
+        "How many neighbours on land does the country that {x} belongs to have?",
+        "What is the number of neighbouring countries of the country where {x} is found?",
+    ),
+    "next_symbol": (
+        "What is the symbol of the element that directly follows {x} in the periodic table?",
+        "Which symbol does the element right after {x} by atomic number have?",
+        "The element whose atomic number is one more than that of {x} has which symbol?",
+        "Name the chemical symbol of the element that comes next after {x}.",
+    ),
+}
+COMPARISON = {
+    "country_population": (
+        "Which country has more inhabitants, {x} or {y}?",
+        "Do more people live in {x} or in {y}?",
+        "Which of the two countries is more populous: {x} or {y}?",
+        "{x} or {y}: which country has the larger population?",
+    ),
+    "country_area": (
+        "Which country covers a larger area, {x} or {y}?",
+        "Which is bigger in square kilometres, {x} or {y}?",
+        "Of {x} and {y}, which country has the larger surface?",
+        "{x} or {y}: which of the two is larger in area?",
+    ),
+    "city_population": (
+        "Which city has more inhabitants, {x} or {y}?",
+        "Do more people live in the city of {x} or in the city of {y}?",
+        "Which of the two cities is larger by population: {x} or {y}?",
+        "{x} or {y}: which city is more populous?",
+    ),
+    "element_number": (
+        "Which element has the higher atomic number, {x} or {y}?",
+        "Of {x} and {y}, which element has more protons?",
+        "Which comes later in the periodic table, {x} or {y}?",
+        "{x} or {y}: whose atomic number is larger?",
+    ),
+    "element_year": (
+        "Which element was discovered first, {x} or {y}?",
+        "Was {x} or {y} discovered earlier?",
+        "Of {x} and {y}, which element has been known for longer?",
+        "{x} or {y}: which of the two elements was found first?",
+    ),
+}
