@@ -1,8 +1,6 @@
 """Text generation with a local decoder: one prefill per prompt, batched decoding of its samples."""
 
 import functools
-import hashlib
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +14,7 @@ from calibjax.backbone.lora import Adapter
 from calibjax.backbone.tokenizer import Prompt, Tokenizer
 from calibjax.generation import sampling
 from calibjax.generation.batches import Batch, plan
+from calibjax.generation.names import content_names
 from calibjax.generation.requests import Request
 from calibjax.generation.results import Generation, cut_at
 from calibjax.training import signals
@@ -86,7 +85,7 @@ class Sampler:
         )
         ids = [self.tokenizer.encode_prompt(prompt) for prompt in prompts]
         request.check_room(ids, self._decoder.config.max_positions)
-        names = _sample_names(ids, request.temperatures)
+        names = content_names(_contents(ids, request.temperatures))
         results: list[list[Generation]] = [[] for _ in ids]
         # Greedy samples of a prompt are all the same: one is computed.
         for greedy in (False, True):
@@ -175,20 +174,12 @@ class Sampler:
         )
 
 
-def _sample_names(ids: list[list[int]], temperatures: Sequence[float]) -> np.ndarray:
-    """Two words that name each prompt by its content, its temperature and its rank among equals.
-
-    A name does not depend on the place in the call, so work that is split or resumed gets the same
-    samples as work done at once. uint32 [n, 2].
-    """
-    seen: Counter[bytes] = Counter()
-    names = np.empty((len(ids), 2), np.uint32)
-    for place, (tokens, temperature) in enumerate(zip(ids, temperatures)):
-        content = np.asarray(tokens, np.int32).tobytes() + repr(float(temperature)).encode()
-        digest = hashlib.sha256(content + b"#%d" % seen[content]).digest()
-        names[place] = np.frombuffer(digest[:8], np.uint32)
-        seen[content] += 1
-    return names
+def _contents(ids: list[list[int]], temperatures: Sequence[float]) -> list[bytes]:
+    """What a prompt's samples depend on besides the seed."""
+    return [
+        np.asarray(tokens, np.int32).tobytes() + repr(temperature).encode()
+        for tokens, temperature in zip(ids, temperatures)
+    ]
 
 
 @functools.partial(jax.jit, static_argnums=2)
@@ -268,9 +259,12 @@ def _append(state: _State, logits_BNV: jax.Array, rows: _Rows, top_k: int | None
     )
     log_prob_R, entropy_R = sampling.log_prob_and_entropy(logits_RV, tokens_R)
     ended_R = (tokens_R[:, None] == rows.eos_E[None]).any(axis=-1)
-    filled = [
-        jax.lax.dynamic_update_index_in_dim(old_BNS, new_R.reshape(B, N), state.step, axis=2)
-        for old_BNS, new_R in zip(state[2:5], (tokens_R, log_prob_R, entropy_R))
-    ]
+    drawn = {"tokens_BNS": tokens_R, "log_probs_BNS": log_prob_R, "entropies_BNS": entropy_R}
+    filled = {
+        name: jax.lax.dynamic_update_index_in_dim(
+            getattr(state, name), new_R.reshape(B, N), state.step, axis=2
+        )
+        for name, new_R in drawn.items()
+    }
     finished_BN = state.finished_BN | ended_R.reshape(B, N)
-    return _State(state.step + 1, finished_BN, *filled, state.cache)
+    return state._replace(step=state.step + 1, finished_BN=finished_BN, **filled)
