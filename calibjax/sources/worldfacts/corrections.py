@@ -7,7 +7,8 @@ tables below says which of them is right.
 # No member state of the United Nations, no country of its own, or statehood in dispute.
 NOT_COUNTRIES = frozenset(
     "AN CS AQ BV HM UM AS AI AW BM KY CK FO FK GF PF GI GL GP GU GG HK IM JE MO MQ YT MS NC NU"
-    " MP PR RE SH PM SX TC VG VI WF EH TK AX BL BQ CC CX CW GS IO MF NF PN SJ TF TW PS XK VA SM".split()
+    " MP PR RE SH PM SX TC VG VI WF EH TK AX BL BQ CC CX CW GS IO MF NF PN SJ TF TW PS XK VA"
+    " SM".split()
 )
 # Several capitals, a disputed one, or one that is moving.
 CAPITAL_IN_DOUBT = frozenset({"BI", "BO", "GQ", "IL", "KI", "LK", "PW", "SZ", "ZA"})

@@ -1,5 +1,7 @@
 """Three passages per country: overview, money and numbers, geography."""
 
+from functools import cache
+
 from calibjax.sources.worldfacts.choice import pick, shuffled
 from calibjax.sources.worldfacts.cities import cities, distance_km
 from calibjax.sources.worldfacts.facts import City, Country, countries
@@ -211,7 +213,15 @@ def _geography_more(country: Country) -> list[str]:
 
 
 def _cities_of(country: Country) -> list[City]:
-    return [city for city in cities() if city.country == country.code]
+    return _by_country()[country.code]
+
+
+@cache
+def _by_country() -> dict[str, list[City]]:
+    found: dict[str, list[City]] = {code: [] for code in countries()}
+    for city in cities():
+        found[city.country].append(city)
+    return found
 
 
 def _peers(country: Country) -> list[Country]:

@@ -65,6 +65,7 @@ class Element(NamedTuple):
     ancient: bool
 
 
+@cache
 def fold(text: str) -> str:
     """Lower case, without accents, letters and digits only."""
     plain = unicodedata.normalize("NFKD", text)

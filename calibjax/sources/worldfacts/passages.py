@@ -53,10 +53,11 @@ def _cities() -> dict[Key, tuple[str, str]]:
     for city in cities():
         by_country[city.country].append(city)
     large = [city for city in cities() if city.population >= _FOREIGN_MIN_POPULATION]
+    abroad_of = {code: [c for c in large if c.country != code] for code in by_country}
     found: dict[Key, tuple[str, str]] = {}
     for city in cities():
         # Half of the passages name a city abroad, so that "which country" needs reading.
-        foreign = (other for other in large if other.country != city.country)
+        foreign = abroad_of[city.country]
         abroad = nearest(city, foreign) if pick((True, False), "abroad", city.geonames_id) else None
         text = city_text(city, by_country[city.country][:12], abroad)
         found["city", city.geonames_id] = (title_of(city), text)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from calibjax.sources.worldfacts import corrections as fix
-from calibjax.sources.worldfacts.cities import cities, rivals
+from calibjax.sources.worldfacts.cities import bearers, cities
 from calibjax.sources.worldfacts.city_passages import from_capital, is_capital
 from calibjax.sources.worldfacts.drafts import Draft
 from calibjax.sources.worldfacts.facts import (
@@ -68,11 +68,8 @@ def is_clear(city: City) -> bool:
     if key in shared_names() or key in _country_names():
         return False
     limit = _RIVAL_SHARE * city.population
-    return all(rivals().get(f"{key}/{code}", 0) <= limit for code in _others(city.country))
-
-
-def _others(code: str) -> list[str]:
-    return [other for other in countries() if other != code]
+    namesakes = bearers().get(key, {})
+    return all(n <= limit for code, n in namesakes.items() if code != city.country)
 
 
 @cache
