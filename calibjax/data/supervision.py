@@ -72,7 +72,7 @@ def read_file(path: str | Path, *, name: str = "data") -> textfiles.Parsed[Super
     parsed = textfiles.parse_rows(records, lambda row: parse(row.data))
     textfiles.check_kept(parsed, path, name)
     if len(parsed.rows) < 2:
-        raise InputError(f"{name}={path}: kept 1 row: expected 2 or more; fix: label more questions")
+        raise InputError(f"{name}={path}: kept 1 row: expected more; fix: label more questions")
     return parsed
 
 
