@@ -21,6 +21,7 @@ from absl import flags
 from calibjax import storage
 from calibjax.errors import InputError
 from calibjax.progress import say
+from calibjax.textlines import existing_file
 from calibjax.training import signals
 from launch import _flags
 from launch._run_directory import RunDirectory, command_line, open_run
@@ -63,7 +64,8 @@ def open_out(
         if flag.name not in (*_HARMLESS, *harmless, *(files or {}))
     }
     for name, path in (files or {}).items():
-        depends_on[name] = f"sha256:{storage.sha256_file(path)}" if path else None
+        found = existing_file(path, name) if path else None
+        depends_on[name] = f"sha256:{storage.sha256_file(found)}" if found else None
     with open_run(
         FLAGS.out,
         seed=FLAGS.seed,
@@ -124,11 +126,16 @@ def _guarded(main: Callable[[], Any], examples: Sequence[str]) -> int:
         if error.errno not in _FULL:
             traceback.print_exc()
             return 1
-        say(f"{error.filename or FLAGS.out}: {error.strerror}; free some space and continue with:"
-            f" {_continue_command()}")
+        place = error.filename or FLAGS.out
+        say(
+            f"{place}: {error.strerror}; free some space and continue with: {_continue_command()}"
+        )
         return 1
-    except Exception:
-        traceback.print_exc()
+    except Exception as error:
+        if type(error).__name__ == "ServerLost":  # its module would import JAX
+            say(" ".join(str(error).split()))
+        else:
+            traceback.print_exc()
         return 1
 
 

@@ -23,6 +23,8 @@ from calibjax.progress import say
 from calibjax.training import signals
 
 LOCK, RECORD, REJECTED, PREVIOUS = ".lock", "run.json", "rejected.jsonl", ".previous"
+# What this module and the compilation cache put into a directory.
+_OWN = {RECORD, REJECTED, ".cache"}
 _PACKAGES = ("calibjax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
@@ -128,9 +130,25 @@ def open_run(
                 )
         except BaseException as error:
             run._finish(f"stopped: {type(error).__name__}")
+            if isinstance(error, InputError) and not resumed:
+                _undo(path)
             raise
         run._finish("done")
         shutil.rmtree(path / PREVIOUS, ignore_errors=True)
+
+
+def _undo(path: Path) -> None:
+    """Leaves no trace of a run that was refused before it had written anything of its own."""
+    entries = set(_entries(path))
+    if not entries <= _OWN:
+        return
+    for entry in entries:
+        _remove(path / entry)
+    previous = path / PREVIOUS
+    if previous.exists():
+        for entry in os.listdir(previous):
+            os.replace(previous / entry, path / entry)
+        previous.rmdir()
 
 
 def _entries(path: Path) -> list[str]:
@@ -189,6 +207,7 @@ def _locked(path: Path, may_hold_files: bool) -> Iterator[None]:
         raise refused
     if path.is_dir() and _entries(path) and not may_hold_files and not (path / LOCK).exists():
         raise _not_empty(path)
+    is_new = not path.exists()
     try:
         path.mkdir(parents=True, exist_ok=True)
         handle = _take_lock(path)
@@ -201,6 +220,8 @@ def _locked(path: Path, may_hold_files: bool) -> Iterator[None]:
             yield
         finally:
             os.unlink(path / LOCK)
+            if is_new and not os.listdir(path):
+                path.rmdir()
     finally:
         os.close(handle)
 

@@ -195,6 +195,17 @@ class Labeller:
         return [[Verdict(**verdict) for verdict in row["verdicts"]] for row in rows]
 
 
+def sample_questions(
+    questions: Sequence[Question], limit: int | None, seed: int
+) -> list[Question]:
+    """`limit` of the questions, uniform by (seed, id), in their order; more include the fewer."""
+    if limit is None or limit >= len(questions):
+        return list(questions)
+    places = range(len(questions))
+    first = sorted(places, key=lambda place: fold_in(seed, "question", questions[place].id))
+    return [questions[place] for place in sorted(first[:limit])]
+
+
 def choose_pairs(
     questions: Sequence[Question],
     texts: Sequence[str],
@@ -234,14 +245,14 @@ def fold_in(seed: int, *names: str) -> int:
 def supervision_row(
     pair: Pair, guidance: str, decisions: Sequence[str], verdicts: Sequence[Verdict]
 ) -> SupervisionRow:
-    """The labelled row; decisions that the grader could not judge are left out of it.
+    """The labelled row. A decision that the grader could not judge has verdict -1, counts nowhere.
 
     Raises RowFault when it could judge none.
     """
-    judged = [(text, v) for text, v in zip(decisions, verdicts) if not v.invalid]
+    right = [-1 if verdict.invalid else int(verdict.correct) for verdict in verdicts]
+    judged = [verdict for verdict in right if verdict >= 0]
     if not judged:
         raise RowFault("no decision that the grader could judge")
-    right = [int(verdict.correct) for _, verdict in judged]
     return SupervisionRow(
         question_id=pair.question.id,
         passage_id=pair.passage.id,
@@ -250,9 +261,9 @@ def supervision_row(
         text=pair.passage.text,
         guidance=guidance,
         temperature=pair.temperature,
-        decisions=tuple(text for text, _ in judged),
+        decisions=tuple(decisions),
         verdicts=tuple(right),
-        label=sum(right) / len(right),
+        label=sum(judged) / len(judged),
     )
 
 
