@@ -18,7 +18,7 @@ _PASSAGE = ("id", "title", "text")
 
 
 class WorldFacts(tfds.core.GeneratorBasedBuilder):
-    """Config "questions": splits train, validation, test. Config "passages": split all."""
+    """Config "questions": splits train, validation, test. Config "passages": split corpus."""
 
     name = "worldfacts"
     VERSION = tfds.core.Version(worldfacts.VERSION)
@@ -52,11 +52,11 @@ class WorldFacts(tfds.core.GeneratorBasedBuilder):
 
     def _split_generators(self, dl_manager: Any) -> Mapping[str, Any]:
         if self.builder_config.name == "passages":
-            return {"all": self._generate_examples("all")}
+            return {"corpus": self._generate_examples("corpus")}
         return {split: self._generate_examples(split) for split in worldfacts.SPLITS}
 
     def _generate_examples(self, split: str) -> Iterator[tuple[int, dict[str, Any]]]:
-        if split == "all":
+        if split == "corpus":
             yield from enumerate(dataclasses.asdict(passage) for passage in worldfacts.corpus())
             return
         for number, question in enumerate(worldfacts.load(split).questions):

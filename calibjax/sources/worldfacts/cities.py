@@ -1,6 +1,7 @@
 """Which cities the set holds, and how they lie to each other."""
 
 import math
+import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable
 from functools import cache
@@ -85,13 +86,24 @@ def _by_country(minimum: int = MIN_POPULATION) -> dict[str, list[City]]:
         if code in rows and raw["population"] >= minimum and known:
             state = states.get(raw["admin1code"]) if code == "US" else None
             place = (raw["latitude"], raw["longitude"], state)
-            name = raw["name"].strip()
-            if name in POPULATION_IN_DOUBT:
+            name = plain_name(raw["name"])
+            if name is None or name in POPULATION_IN_DOUBT:
                 continue
             rows[code].append(City(raw["geonameid"], name, code, raw["population"], *place))
     for cities_ in rows.values():
         cities_.sort(key=lambda city: (-city.population, city.geonames_id))
     return rows
+
+
+def plain_name(name: str) -> str | None:
+    """The name with plain apostrophes; None when it needs signs beyond Latin letters."""
+    plain = unicodedata.normalize("NFC", name).replace("’", "'").strip()
+    usual = all(char.isalpha() and not _is_modifier(char) or char in " '-." for char in plain)
+    return plain if usual else None
+
+
+def _is_modifier(char: str) -> bool:
+    return unicodedata.category(char) in ("Lm", "Mn")
 
 
 def _without_suburbs(rows: list[City]) -> list[City]:

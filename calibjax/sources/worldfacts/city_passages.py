@@ -36,7 +36,7 @@ def city_text(city: City, same_country: Sequence[City], abroad: City | None) -> 
             f"beyond the borders of the country, {abroad.name} in {country} is {away:,} kilometres"
             " away."
         )
-    for sentence in (_belt(city), _share(city)):
+    for sentence in (_coordinates(city), _belt(city), _share(city)):
         if sum(len(words.split()) for words in sentences) < 46:
             sentences.append(sentence)
     text = " ".join(sentence[0].upper() + sentence[1:] for sentence in sentences)
@@ -81,28 +81,30 @@ def _comma(state: str) -> str:
 
 def _position(city: City) -> list[str]:
     where = from_capital(city)
+    if where is None:
+        return []
+    capital = countries()[city.country].capital
+    return [
+        pick(
+            (
+                f"it lies about {where[0]:,} kilometres {where[1]} of the capital, {capital}.",
+                f"from the capital, {capital}, it is about {where[0]:,} kilometres to the"
+                f" {where[1]}.",
+                f"{capital}, the capital, is about {where[0]:,} kilometres away, and from there"
+                f" the city lies to the {where[1]}.",
+            ),
+            "position",
+            city.geonames_id,
+        )
+    ]
+
+
+def _coordinates(city: City) -> str:
     place = (
         f"{degrees(city.latitude, 'north', 'south')} and"
         f" {degrees(city.longitude, 'east', 'west')}"
     )
-    sentences = []
-    if where is not None:
-        capital = countries()[city.country].capital
-        sentences.append(
-            pick(
-                (
-                    f"it lies about {where[0]:,} kilometres {where[1]} of the capital, {capital}.",
-                    f"from the capital, {capital}, it is about {where[0]:,} kilometres to the"
-                    f" {where[1]}.",
-                    f"{capital}, the capital, is about {where[0]:,} kilometres away, and from there"
-                    f" the city lies to the {where[1]}.",
-                ),
-                "position",
-                city.geonames_id,
-            )
-        )
-    sentences.append(f"its coordinates are {place}.")
-    return sentences
+    return f"its coordinates are {place}."
 
 
 def _near(city: City, same_country: Sequence[City]) -> list[str]:

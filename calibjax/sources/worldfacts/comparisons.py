@@ -13,6 +13,7 @@ from calibjax.sources.worldfacts.splits import SPLITS, country_splits, element_s
 T = TypeVar("T")
 # Populations are of different years, so the larger must be larger by far.
 POPULATION_RATIO = 1.6
+CITY_RATIO = 3.0  # besides, the boundaries of cities are drawn differently
 AREA_RATIO = 1.3
 YEARS_APART = 5
 
@@ -78,7 +79,7 @@ def _countries(
 
 def _cities(split: str, a: City, b: City) -> Iterator[Draft]:
     more, less = (a, b) if a.population >= b.population else (b, a)
-    if more.population >= POPULATION_RATIO * less.population:
+    if more.population >= CITY_RATIO * less.population:
         gold = (("city", more.geonames_id), ("city", less.geonames_id))
         subject = f"{more.geonames_id}-{less.geonames_id}"
         x, y = _sides(more.name, less.name, subject)

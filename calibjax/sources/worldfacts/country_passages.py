@@ -57,8 +57,8 @@ def _overview_core(country: Country) -> list[str]:
             (
                 f"{name} is a country in {region}, and its capital is {capital}.",
                 f"{name}, whose capital is {capital}, is a country in {region}.",
-                f"{name} lies in {region} according to the regions that the United Nations"
-                f" distinguish; the seat of its capital is {capital}.",
+                f"{name} lies in {region}, as the United Nations divide the world into regions, and"
+                f" has {capital} as its capital.",
                 f"the capital of {name}, a country in {region}, is {capital}.",
             ),
             "overview",
@@ -69,11 +69,8 @@ def _overview_core(country: Country) -> list[str]:
     ]
     if country.languages:
         many = len(country.languages) > 1
-        core.append(
-            f"its official languages are {listed(list(country.languages))}."
-            if many
-            else f"its official language is {country.languages[0]}."
-        )
+        status = "are official languages" if many else "is an official language"
+        core.append(f"{listed(list(country.languages))} {status} there.")
     if country.demonym_is_sure:
         core.append(f"the word for people and things from {name} is {country.adjective}.")
     return core
@@ -84,12 +81,12 @@ def _overview_more(country: Country) -> list[str]:
     more = []
     others = [city.name for city in largest if city.name != country.capital][:3]
     if len(others) > 1:
-        more.append(f"besides {country.capital}, larger places of it are {listed(others)}.")
+        more.append(f"besides {country.capital}, its larger places include {listed(others)}.")
     if country.area:
         density = country.population / country.area
         shown = f"{density:.0f}" if density >= 1 else f"{density:.1f}"
         more.append(f"that makes {shown} inhabitants per square kilometre on average.")
-    if len(country.aliases) > 1 and country.aliases[1].isascii():
+    if len(country.aliases) > 1 and country.aliases[1].lower() != country.in_text.lower():
         more.append(f"another name under which the country is known is {country.aliases[1]}.")
     near = _peers(country)
     if near:
@@ -207,8 +204,14 @@ def _geography_more(country: Country) -> list[str]:
             f"{peer.in_text}, a country of the same region, is {word}, with {peer.area:,} square"
             " kilometres."
         )
-    more.append(f"the capital, {country.capital}, is the seat of the country's institutions.")
-    more.append("distances here are measured along the surface of the earth, not along roads.")
+    more.append(
+        f"about {people(country.population)} people live in the country, whose capital is"
+        f" {country.capital}."
+    )
+    near = [peer.in_text for peer in _peers(country)]
+    if near:
+        more.append(f"the same region holds {listed(near)}.")
+    more.append(f"as a whole the country is called {country.in_text} in English.")
     return more
 
 

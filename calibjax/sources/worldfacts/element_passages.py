@@ -35,7 +35,7 @@ def properties(element: Element) -> tuple[str, str]:
         ),
         _class(element),
         _neighbours(element),
-        f"Its standard atomic weight is {element.weight:.5g}.",
+        f"Its atomic weight is about {element.weight:.5g}.",
     ]
     if element.density:
         sentences.append(f"One cubic centimetre of it has a mass of {element.density:.3g} grams.")

@@ -103,18 +103,19 @@ def _country(
     currency = _currency(code, first, second, adjective)
     neighbours = set(filter(None, first["neighbours"].split(",")))
     same_borders = neighbours == {codes3.get(c, c) for c in second.get("borders") or []}
+    same_borders = same_borders and code not in fix.BORDERS_IN_DOUBT
     digits = "".join(filter(str.isdigit, first["phone"]))
     return Country(
         code=code,
         name=name,
         in_text=f"the {name}" if code in fix.WITH_ARTICLE else name,
-        aliases=_aliases(name, first["name"], second["name"], *fix.COUNTRY_ALIASES.get(code, ())),
+        aliases=_aliases(name, *fix.COUNTRY_ALIASES.get(code, ()), first["name"], second["name"]),
         capital=capital,
         capital_aliases=_aliases(
             capital, first["capital"], second["capital"], *fix.CAPITAL_ALIASES.get(code, ())
         ),
         continent=_continent(first, second),
-        region=second.get("intermediateregion") or second["subregion"],
+        region=_region(second),
         population=first["population"],
         area=_area(first["areakm2"], second.get("area")),
         languages=_languages(code, first, second),
@@ -144,6 +145,11 @@ def _continent(first: Mapping[str, Any], second: Mapping[str, Any]) -> str | Non
     continent = fix.CONTINENTS[first["continentcode"]]
     same = second["region"] == ("Americas" if "America" in continent else continent)
     return continent if same else None
+
+
+def _region(second: Mapping[str, Any]) -> str:
+    region = second.get("intermediateregion") or second["subregion"]
+    return fix.REGION_NAMES.get(region, region)
 
 
 def _area(first: float, second: float | None) -> int | None:
