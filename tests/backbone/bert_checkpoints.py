@@ -93,7 +93,7 @@ def word_piece_tokenizer():
     return tokenizer
 
 
-def random_texts(count, seed=0, longest=12):
+def random_texts(count, seed=0, longest=6):
     """Texts of up to `longest` words, one of them empty."""
     rng = np.random.default_rng(seed)
     words = [
