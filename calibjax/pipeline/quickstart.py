@@ -1,0 +1,289 @@
+"""The whole job in one call: label, train, answer, and an honest table of all methods."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from calibjax import storage
+from calibjax.backbone import Decoder
+from calibjax.data import supervision
+from calibjax.errors import input_error
+from calibjax.forecaster import Forecaster
+from calibjax.forecaster.presets import get_preset
+from calibjax.generation import Sampler
+from calibjax.pipeline import comparison
+from calibjax.pipeline.answer import to_answer
+from calibjax.pipeline.comparison import Arm, Outcomes
+from calibjax.pipeline.decision import Decided, Deciding, decide
+from calibjax.pipeline.selection import Selector
+from calibjax.protocols import Grader
+from calibjax.records import Question, SupervisionRow
+from calibjax.report.predictions import predictions
+from calibjax.report.summary import summarise
+from calibjax.supervision.asking import Model
+from calibjax.supervision.labels import Labelled, Labeller, Settings, fold_in, sample_questions
+from calibjax.supervision.queries import write_queries
+
+StageTimer = Callable[[str], AbstractContextManager[None]]
+
+FORECASTERS = ("calibrag", "calibrag_no_temperature")
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is done.
+
+    k: passages retrieved; docs_per_question: of these, labelled; draws: decisions per labelled row
+    (R); test_draws: decisions per test question and arm; steps: of joint LoRA and head training.
+    """
+
+    train_questions: int
+    validation_questions: int
+    test_questions: int
+    k: int
+    docs_per_question: int
+    draws: int
+    test_draws: int
+    steps: int
+    epsilon: float
+    replicates: int
+
+
+SIZES = {
+    "default": Size(120, 30, 120, 5, 3, 10, 4, 60, 0.1, 2000),
+    "smoke": Size(12, 4, 8, 3, 2, 4, 2, 4, 0.1, 200),
+}
+
+
+class Job(NamedTuple):
+    """What the size is applied to. user_top_k and user_top_p truncate the user model's sampling."""
+
+    train: Sequence[Question]
+    validation: Sequence[Question]
+    test: Sequence[Question]
+    retriever: Any
+    decoder: Decoder
+    grader: Grader
+    preset: str
+    user_top_k: int | None
+    user_top_p: float
+    seed: int
+
+
+def run(job: Job, size: Size, directory: Path, stage: StageTimer) -> dict[str, Any]:
+    """The report of report.json; files of every stage are left in `directory`, to resume from."""
+    reader = Model(
+        Sampler(job.decoder), f"sha256:{job.decoder.sha256}", tokenizer=job.decoder.tokenizer
+    )
+    with stage("label"):
+        train, validation = label(job, size, reader, directory)
+    forecasters = {}
+    for method in FORECASTERS:
+        with stage(f"train_{method}"):
+            forecasters[method] = fit(job, size, method, train, validation, directory)
+    with stage("score"):
+        arms = comparison.make_arms(
+            job.test, _selectors(job, size, reader, forecasters), job.seed
+        )
+    with stage("answer"):
+        decided = answer(job, size, reader, arms, directory)
+    with stage("baselines"):
+        found, guidance = judge(job, size, decided, train.rows)
+    with stage("report"):
+        report = make_report(found, guidance, decided, size, job.seed)
+        report["labels"] = train.report["labels"]
+        report["supervision"] = {"train": train.report, "validation": validation.report}
+        write_rows(found, decided, directory)
+    return report
+
+
+def label(job: Job, size: Size, reader: Model, directory: Path) -> tuple[Labelled, Labelled]:
+    """Supervision sets of the training and the validation questions."""
+    settings = Settings(
+        k=size.k,
+        docs_per_question=size.docs_per_question,
+        draws=size.draws,
+        user_top_k=job.user_top_k,
+        user_top_p=job.user_top_p,
+        seed=job.seed,
+    )
+    made = []
+    for name, questions in (("train", job.train), ("validation", job.validation)):
+        labeller = Labeller(reader, reader, job.grader, directory / "stages" / name, settings)
+        labelled = labeller.label(questions, job.retriever, job.retriever.passages)
+        storage.write_jsonl(directory / f"supervision_{name}.jsonl", labelled.rows)
+        made.append(labelled)
+    supervision.build(made[0].rows, directory / "supervision")
+    return made[0], made[1]
+
+
+def fit(
+    job: Job, size: Size, method: str, train: Labelled, validation: Labelled, directory: Path
+) -> Forecaster:
+    """A trained forecaster; both methods start from the same key and see the same rows."""
+    preset = replace(get_preset(job.preset), steps=size.steps, warmup_steps=size.steps // 10)
+    forecaster = Forecaster(job.decoder, preset, key=jax.random.key(job.seed), method=method)
+    forecaster.fit(
+        train.rows,
+        validation=validation.rows,
+        seed=job.seed,
+        out=directory / method,
+        resume=True,
+    )
+    return forecaster
+
+
+def _selectors(
+    job: Job, size: Size, reader: Model, forecasters: Mapping[str, Forecaster]
+) -> dict[str, Selector]:
+    queries = write_queries(job.test, "template").texts
+    return {
+        method: Selector(
+            queries,
+            retriever=job.retriever,
+            passages=job.retriever.passages,
+            forecaster=forecaster,
+            reader=reader.generator,
+            k=size.k,
+            epsilon=size.epsilon,
+        )
+        for method, forecaster in forecasters.items()
+    }
+
+
+def answer(
+    job: Job,
+    size: Size,
+    reader: Model,
+    arms: Mapping[Arm, Sequence[Any]],
+    directory: Path,
+) -> dict[Arm, list[Decided]]:
+    """Guidance, decisions and verdicts of all arms, asked for together."""
+    deciding = Deciding(
+        draws=size.test_draws, top_k=job.user_top_k, top_p=job.user_top_p, seed=job.seed
+    )
+    cases = [case for of_arm in arms.values() for case in of_arm]
+    decided = decide(cases, reader, reader, job.grader, directory / "stages" / "test", deciding)
+    return comparison.split_arms(arms, decided)
+
+
+def judge(
+    job: Job, size: Size, decided: Mapping[Arm, list[Decided]], rows: Sequence[SupervisionRow]
+) -> tuple[dict[Arm, Outcomes], dict[str, Outcomes]]:
+    """Outcomes of every arm, the baselines' among them, and of the methods that differ in z."""
+    found = {arm: comparison.outcomes(of_arm) for arm, of_arm in decided.items()}
+    main = decided[Arm("calibrag")]
+    stated = comparison.stated_confidences(main, rows, job.retriever, job.decoder, size.k)
+    for name, confidence in stated.items():
+        found[Arm(name)] = comparison.outcomes(main, confidence)
+    return found, {arm.method: o for arm, o in found.items() if arm == Arm(arm.method)}
+
+
+def make_report(
+    found: Mapping[Arm, Outcomes],
+    guidance: Mapping[str, Outcomes],
+    decided: Mapping[Arm, list[Decided]],
+    size: Size,
+    seed: int,
+) -> dict[str, Any]:
+    """The figures of all methods, and what hiding the confidence and the temperature do to them."""
+
+    def figures(parts: Mapping[str, Outcomes]) -> dict[str, Any]:
+        rows = {name: _rows(part) for name, part in parts.items()}
+        return summarise(rows, replicates=size.replicates, seed=seed)
+
+    report = figures(guidance)
+    methods = report["methods"]
+    of_guidance = {name: _guidance_rows(part) for name, part in guidance.items()}
+    graded = summarise(of_guidance, replicates=size.replicates, seed=seed)["methods"]
+    for name in methods:
+        methods[name]["answer_metrics"] = graded[name]["metrics"]
+    hidden = figures({"calibrag": found[Arm("calibrag", shown=False)]})
+    methods["calibrag"]["confidence_hidden"] = hidden["methods"]["calibrag"]["metrics"]
+    for method in FORECASTERS:
+        by_temperature = figures(
+            {repr(t): found[Arm(method, t)] for t in comparison.TEMPERATURES}
+        )
+        methods[method]["by_temperature"] = {
+            t: part["metrics"] for t, part in by_temperature["methods"].items()
+        }
+    chosen = [one.case.selection for one in decided[Arm("calibrag")]]
+    report["stage3"] = {
+        "epsilon": size.epsilon,
+        "triggered": sum(one.triggered for one in chosen) / len(chosen),
+        "second_round_won": sum(one.round == 2 for one in chosen) / len(chosen),
+    }
+    return report
+
+
+def _rows(found: Outcomes) -> Any:
+    return predictions(found.ids, found.confidence, found.correct, found.answered, found.group)
+
+
+def _guidance_rows(found: Outcomes) -> Any:
+    return predictions(
+        found.questions,
+        found.guidance_confidence,
+        found.guidance_correct,
+        found.guidance_answered,
+    )
+
+
+def write_rows(
+    found: Mapping[Arm, Outcomes], decided: Mapping[Arm, list[Decided]], directory: Path
+) -> None:
+    """answers.jsonl, and the rows behind every figure of the report."""
+    answers = [to_answer(one) for one in decided[Arm("calibrag")]]
+    storage.write_jsonl(directory / "answers.jsonl", answers)
+    files: dict[str, list[dict[str, Any]]] = {
+        "predictions": [],
+        "predictions_hidden": [],
+        "predictions_by_temperature": [],
+    }
+    for arm, outcome in found.items():
+        rows = comparison.prediction_rows(arm.method, outcome)
+        name = "_by_temperature" if arm.temperature is not None else ""
+        files["predictions" + (name if arm.shown else "_hidden")] += rows
+    for name, rows in files.items():
+        storage.write_jsonl(directory / f"{name}.jsonl", rows)
+
+
+def split_questions(
+    train: Sequence[Question] | None,
+    validation: Sequence[Question] | None,
+    test: Sequence[Question],
+    size: Size,
+    seed: int,
+) -> tuple[list[Question], list[Question], list[Question]]:
+    """Training, validation and test questions of this size, disjoint, all with gold answers.
+
+    None: training questions are split off the test questions, validation questions off the
+    training questions. Raises InputError when there are too few.
+    """
+    test = [question for question in test if question.answers]
+    if train is None:
+        order = sample_questions(test, len(test), seed)
+        order.sort(key=lambda question: fold_in(seed, "split", question.id))
+        half = len(order) // 2
+        train, test = order[:half], order[half:]
+    used = {question.id for question in test} | {question.question for question in test}
+    train = [x for x in train if x.answers and x.id not in used and x.question not in used]
+    if validation is None:
+        want = size.train_questions + size.validation_questions
+        train = sample_questions(train, want, seed)
+        held_out = max(1, len(train) * size.validation_questions // want) if len(train) > 1 else 0
+        order = sorted(train, key=lambda question: fold_in(seed, "validation", question.id))
+        validation, train = order[:held_out], order[held_out:]
+    parts = (
+        sample_questions(train, size.train_questions, seed),
+        sample_questions(validation, size.validation_questions, seed),
+        sample_questions(test, size.test_questions, seed),
+    )
+    for name, part in zip(("train", "validation", "test"), parts):
+        if len(part) < 2:
+            raise input_error(f"{name} questions", len(part), "two or more with answers")
+    return parts
