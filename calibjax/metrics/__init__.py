@@ -1,5 +1,14 @@
-"""Metrics, thresholds and frontiers as pure JAX functions; needs nothing else of the package."""
+"""Metrics, thresholds and frontiers as pure JAX functions; needs nothing else of the package.
 
+Every function takes `weight=` and `where=`; eager calls validate and raise ValueError, calls inside a
+trace return NaN. `NAME_details` beside a function returns counts, flags and bins.
+"""
+
+from calibjax.metrics.agreement import (
+    Agreement,
+    agreement,
+    agreement_details,
+)
 from calibjax.metrics.bootstrap import (
     BootstrapDetails,
     Interval,
@@ -8,6 +17,14 @@ from calibjax.metrics.bootstrap import (
     paired_difference,
     percentile_interval,
 )
+from calibjax.metrics.budget import (
+    BudgetThreshold,
+    budget_count,
+    budget_threshold,
+    budget_threshold_details,
+    dkw_margin,
+    expected_violation,
+)
 from calibjax.metrics.calibration import (
     CalibrationDetails,
     NullReference,
@@ -15,7 +32,24 @@ from calibjax.metrics.calibration import (
     expected_calibration_error,
     expected_calibration_error_details,
 )
-from calibjax.metrics.discrimination import AurocDetails, auroc, auroc_details
+from calibjax.metrics.discrimination import (
+    AurocDetails,
+    auroc,
+    auroc_details,
+)
+from calibjax.metrics.frontier import (
+    DeployableDetails,
+    DeployableFrontier,
+    FrontierDetails,
+    deployable_frontier,
+    deployable_frontier_details,
+    exact_frontier,
+    exact_frontier_details,
+    oracle_frontier,
+    oracle_frontier_details,
+    random_frontier,
+    random_frontier_details,
+)
 from calibjax.metrics.proper import (
     BrierDecomposition,
     MeanDetails,
@@ -32,6 +66,19 @@ from calibjax.metrics.proper import (
     log_loss_details,
     log_loss_skill,
     log_loss_skill_details,
+)
+from calibjax.metrics.retrieval import (
+    RankedDetails,
+    any_correct_at_k,
+    any_correct_at_k_details,
+    full_success_at_k,
+    full_success_at_k_details,
+    ndcg_at_k,
+    ndcg_at_k_details,
+    recall_at_k,
+    recall_at_k_details,
+    reciprocal_rank,
+    reciprocal_rank_details,
 )
 from calibjax.metrics.selective import (
     AccuracyCoverageDetails,
@@ -51,3 +98,106 @@ from calibjax.metrics.selective import (
     normalized_accuracy_coverage_gain,
     normalized_accuracy_coverage_gain_details,
 )
+from calibjax.metrics.thresholds import (
+    ConformalThreshold,
+    CwarThreshold,
+    CwarThresholdDetails,
+    ScoreThreshold,
+    clopper_pearson_upper,
+    conformal_score_threshold,
+    conformal_score_threshold_details,
+    conformal_threshold,
+    conformal_threshold_details,
+    cwar_threshold,
+    cwar_threshold_details,
+)
+
+__all__ = [
+    "AccuracyCoverageDetails",
+    "Agreement",
+    "AurocDetails",
+    "BootstrapDetails",
+    "BrierDecomposition",
+    "BudgetThreshold",
+    "CalibrationDetails",
+    "ConfidentWrong",
+    "ConformalThreshold",
+    "CoverageDetails",
+    "CurveDetails",
+    "CwarThreshold",
+    "CwarThresholdDetails",
+    "DeployableDetails",
+    "DeployableFrontier",
+    "FrontierDetails",
+    "Interval",
+    "MeanDetails",
+    "NullReference",
+    "RankedDetails",
+    "ScoreThreshold",
+    "SkillDetails",
+    "accuracy",
+    "accuracy_at_coverage",
+    "accuracy_at_coverage_details",
+    "accuracy_coverage_curve",
+    "accuracy_coverage_curve_details",
+    "accuracy_details",
+    "agreement",
+    "agreement_details",
+    "any_correct_at_k",
+    "any_correct_at_k_details",
+    "area_under_accuracy_coverage",
+    "area_under_accuracy_coverage_details",
+    "auroc",
+    "auroc_details",
+    "bootstrap",
+    "bootstrap_details",
+    "brier_decomposition",
+    "brier_decomposition_details",
+    "brier_score",
+    "brier_score_details",
+    "brier_skill",
+    "brier_skill_details",
+    "budget_count",
+    "budget_threshold",
+    "budget_threshold_details",
+    "clopper_pearson_upper",
+    "confident_wrong_answer_rate",
+    "confident_wrong_answer_rate_details",
+    "conformal_score_threshold",
+    "conformal_score_threshold_details",
+    "conformal_threshold",
+    "conformal_threshold_details",
+    "cwar_at_coverage",
+    "cwar_at_coverage_details",
+    "cwar_threshold",
+    "cwar_threshold_details",
+    "deployable_frontier",
+    "deployable_frontier_details",
+    "dkw_margin",
+    "ece_null_reference",
+    "exact_frontier",
+    "exact_frontier_details",
+    "expected_calibration_error",
+    "expected_calibration_error_details",
+    "expected_violation",
+    "full_success_at_k",
+    "full_success_at_k_details",
+    "log_loss",
+    "log_loss_details",
+    "log_loss_skill",
+    "log_loss_skill_details",
+    "ndcg_at_k",
+    "ndcg_at_k_details",
+    "normalized_accuracy_coverage_gain",
+    "normalized_accuracy_coverage_gain_details",
+    "oracle_frontier",
+    "oracle_frontier_details",
+    "paired_difference",
+    "percentile_interval",
+    "random_frontier",
+    "random_frontier_details",
+    "recall_at_k",
+    "recall_at_k_details",
+    "reciprocal_rank",
+    "reciprocal_rank_details",
+]

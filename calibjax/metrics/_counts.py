@@ -1,4 +1,4 @@
-"""Exact counts from decimal fractions, on the host: floor(rho n) means the literal that was written.
+"""Exact counts from decimal fractions, on the host: floor(rho n) of the literal as written.
 
 Floating point gives floor(0.29 * 200) = 57 and ceil(0.3 * 40) = 13; the answers are 58 and 12.
 """
@@ -35,8 +35,11 @@ def as_fraction(name: str, value: Decimalish, low: int = 0, high: int = 1) -> Fr
 
 def as_fractions(name: str, values: Decimalish | Sequence[Decimalish]) -> tuple[Fraction, ...]:
     """One fraction, or one for each entry of a sequence or 1-D array."""
-    single = np.ndim(values) == 0
-    return tuple(as_fraction(name, v) for v in ([values] if single else values))
+    return tuple(as_fraction(name, v) for v in (values if is_sequence(values) else [values]))
+
+
+def is_sequence(values: Any) -> bool:
+    return isinstance(values, (Sequence, np.ndarray)) and not isinstance(values, str)
 
 
 def kfloor(rho: Decimalish, n: int) -> int:
@@ -70,8 +73,9 @@ def floor_table(rho: Fraction, n_max: int) -> np.ndarray:
 def floor_counts(rhos: tuple[Fraction, ...], total: jax.Array, n_max: int) -> jax.Array:
     """floor(rho * total) for each rho -> `(len(rhos),) + total.shape`, in the dtype of `total`.
 
-    Exact for concrete totals and for traced whole totals up to `n_max`; a larger or fractional traced
-    total is multiplied in floating point and nudged up by two rounding errors before the floor.
+    Exact for concrete totals and for traced whole totals up to `n_max`; a larger or fractional
+    traced total is multiplied in floating point and nudged up by two rounding errors before the
+    floor.
     """
     if not is_traced(total) and jnp.ndim(total) == 0:
         exact = Fraction(float(total))

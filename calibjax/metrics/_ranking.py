@@ -2,8 +2,8 @@
 
 A rank metric of weighted rows is a sum over tie blocks of an elementwise function of four numbers:
 the weight and the right-answer weight above the block, and the same two inside it. The bootstrap
-evaluates such sums for thousands of weightings of the same ranking, so the sum has two forms: prefix
-sums for one weighting, and one pass over the rows with all weightings side by side for many.
+evaluates such sums for thousands of weightings of the same ranking, so the sum has two forms:
+prefix sums for one weighting, and one pass over the rows with all weightings side by side for many.
 """
 
 from collections.abc import Callable
@@ -58,35 +58,37 @@ def _prefix_form(area: Area, ranking: Ranking, right: jax.Array, weight: jax.Arr
 
 def _scan_form(area: Area, ranking: Ranking, right: jax.Array, weight_nB: jax.Array) -> jax.Array:
     """The same for `weight_nB` (n, B) in one pass over rows, B weightings abreast."""
+    n, width = weight_nB.shape
 
     def close(carry):
         above, right_above, inside, right_inside, total, lost = carry
-        # Compensated summation: a million float32 terms would otherwise lose four digits.
         term = area(above, right_above, inside, right_inside) - lost
         new_total = total + term
+        # Compensated: tens of thousands of float32 terms would otherwise lose digits one by one.
+        lost = (new_total - total) - term if n > 2**14 else lost
         zero = jnp.zeros_like(inside)
-        lost = (new_total - total) - term
         return above + inside, right_above + right_inside, zero, zero, new_total, lost
 
     def step(carry, row):
         above, right_above, inside, right_inside, total, lost = carry
-        weight, right, last = row
+        index, right, last = row
+        # Sliced here and not gathered beforehand: no second copy of the weights is written.
+        weight = jax.lax.dynamic_index_in_dim(weight_nB, index, 0, keepdims=False)
         carry = (above, right_above, inside + weight, right_inside + weight * right, total, lost)
         return jax.lax.cond(last, close, lambda unchanged: unchanged, carry), None
 
-    last = jnp.arange(right.shape[0], dtype=jnp.int32) + 1 == ranking.end
-    rows = (weight_nB[ranking.order], right[ranking.order], last)
-    zero = jnp.zeros(weight_nB.shape[1], weight_nB.dtype)
-    carry, _ = jax.lax.scan(step, (zero,) * 6, rows)
+    last = jnp.arange(n, dtype=jnp.int32) + 1 == ranking.end
+    zero = jnp.zeros(width, weight_nB.dtype)
+    carry, _ = jax.lax.scan(step, (zero,) * 6, (ranking.order, right[ranking.order], last))
     return carry[4]
 
 
 def block_sum(area: Area) -> Callable[[Ranking, jax.Array, jax.Array], jax.Array]:
     """Turn `area(above, right_above, inside, right_inside)` into a sum over tie blocks.
 
-    The returned function takes (ranking, right (n,), weight (n,)) and returns a scalar. Under `vmap`
-    over the weights alone it makes one pass for all of them; under `vmap` over rankings it maps one
-    ranking at a time, so memory stays that of a single ranking.
+    The returned function takes (ranking, right (n,), weight (n,)) and returns a scalar. Under
+    `vmap` over the weights alone it makes one pass for all of them; under `vmap` over rankings it
+    maps one ranking at a time, so memory stays that of a single ranking.
     """
 
     @jax.custom_batching.custom_vmap

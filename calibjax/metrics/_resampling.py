@@ -1,4 +1,4 @@
-"""Bootstrap weights: how often each row is drawn, replicate by replicate, from a counter-based key."""
+"""Bootstrap weights: how often each row is drawn, replicate by replicate."""
 
 from typing import Any, NamedTuple
 
@@ -74,7 +74,7 @@ def _check_nested(same: np.ndarray, rows: np.ndarray) -> None:
 
 
 def row_weights(plan: Plan, key: jax.Array, replicate: jax.Array) -> jax.Array:
-    """How often each row (n,) int32 is drawn in `replicate`; depends on nothing but the arguments."""
+    """How often each row (n,) int32 is drawn in `replicate`: a function of the arguments alone."""
     bits = jax.random.bits(jax.random.fold_in(key, replicate), (plan.num_units,), jnp.uint32)
     drawn = plan.offset + scale_bits(bits, jnp.asarray(plan.size).astype(jnp.uint32))
     # The extra slot is the unit of rows that are never drawn.
@@ -87,7 +87,7 @@ def row_weights(plan: Plan, key: jax.Array, replicate: jax.Array) -> jax.Array:
 
 
 def scale_bits(bits: jax.Array, size: jax.Array) -> jax.Array:
-    """floor(bits * size / 2^32): 32 random bits to an index below `size`, without 64-bit integers."""
+    """floor(bits * size / 2^32): random bits to an index below `size`, without 64-bit integers."""
     half, mask = jnp.uint32(16), jnp.uint32(0xFFFF)
     high, low = bits >> half, bits & mask
     size_high, size_low = size >> half, size & mask

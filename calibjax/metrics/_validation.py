@@ -92,7 +92,7 @@ def check_lengths(columns: dict[str, Any]) -> int:
 
 
 def check_rows(weight: Any, where: Any, **columns: tuple[Any, Rule]) -> Rows:
-    """Validate columns given as `name=(values, rule)`; scores keep their dtype, labels become float.
+    """Validate columns given as `name=(values, rule)`; scores keep their dtype.
 
     A column is checked on the host when it and the mask are concrete; otherwise inside the trace.
     """
@@ -103,6 +103,10 @@ def check_rows(weight: Any, where: Any, **columns: tuple[Any, Rule]) -> Rows:
         rules["weight"] = WEIGHT
     mask = None if where is None else as_mask("where", where)
     n = check_lengths(arrays if mask is None else {**arrays, "where": mask})
+    if n == 0:
+        # One masked row in place of none: every definition then ends in its own "no rows" case.
+        arrays = {name: np.zeros(1, array.dtype) for name, array in arrays.items()}
+        mask, n = np.zeros(1, bool), 1
 
     ok = jnp.asarray(True)
     for name, array in arrays.items():

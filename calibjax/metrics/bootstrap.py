@@ -15,7 +15,8 @@ from calibjax.errors import input_error
 from calibjax.metrics._resampling import Plan, make_plan, row_weights
 from calibjax.metrics._validation import float_dtype
 
-# Elements of one chunk of weights (rows x replicates): 64 MB in float32, a few copies alive at once.
+# Elements of one chunk of weights (rows x replicates): 64 MB in float32, a few copies alive at
+# once.
 CHUNK = 2**24
 # Below this share of defined replicates the interval would describe a selected subset: NaN instead.
 MIN_VALID = Fraction(9, 10)
@@ -56,17 +57,19 @@ def bootstrap(
 
     metrics: name -> function, called as `fn(**arrays, weight=w)`; arrays: name -> array with one
     entry a row on its first axis. A metric returns a number or an array (for instance one entry a
-    method); the fields of the result have its shape. key: `jax.random.key(seed)`; replicate b depends
-    on (key, b) alone, so all metrics and methods are paired and 1000 replicates are the first 1000 of
-    2000. cluster (n,): labels of units that are drawn whole, such as the question; stratify (n,):
-    labels within which rows are drawn. weight (n,): multiplies the draws; where (n,) bool.
+    method); the fields of the result have its shape. key: `jax.random.key(seed)`; replicate b
+    depends on (key, b) alone, so all metrics and methods are paired and 1000 replicates are the
+    first 1000 of 2000. cluster (n,): labels of units that are drawn whole, such as the question;
+    stratify (n,): labels within which rows are drawn. weight (n,): multiplies the draws; where (n,)
+    bool.
 
-    An undefined replicate (one class only) is dropped; `n_valid` counts the rest, and the interval is
-    NaN when fewer than 90 % are defined. The interval describes the sampling of these rows: not
+    An undefined replicate (one class only) is dropped; `n_valid` counts the rest, and the interval
+    is NaN when fewer than 90 % are defined. The interval describes the sampling of these rows: not
     training, nor the randomness of a judge; ECE is biased upwards in it.
 
     A function that takes no `weight`, or that cannot be traced, is called on gathered rows once for
-    each replicate: slow, with a warning. Pass the same function objects again to reuse compilations.
+    each replicate: slow, with a warning. Pass the same function objects again to reuse
+    compilations.
     Source: Efron 1979.
 
     >>> y = jnp.arange(100.0)
@@ -107,20 +110,18 @@ def bootstrap_details(
     n = _num_rows(arrays)
     plan = make_plan(n, cluster, stratify, where)
     base = _base_weight(n, weight, where, arrays)
-    fast, slow = _split(metrics, arrays, base)
-    replicates: dict[str, jax.Array] = {}
-    estimates: dict[str, jax.Array] = {}
-    if fast:
-        functions = tuple(fast.items())
-        indices = jnp.arange(num_replicates, dtype=jnp.int32)
-        device_arrays = {name: jnp.asarray(array) for name, array in arrays.items()}
-        estimates.update(_estimate(functions, device_arrays, base))
-        replicates.update(_replicate(functions, device_arrays, base, plan, key, indices))
-    for name, fn in slow.items():
-        estimates[name], replicates[name] = _gathered(
-            name, fn, arrays, base, plan, key, num_replicates
+    traced = tuple((name, fn) for name, fn in metrics.items() if _traceable(fn, arrays, base))
+    results = {}
+    if traced:
+        indices = np.arange(num_replicates, dtype=np.int32)
+        on_device = {name: jnp.asarray(array) for name, array in arrays.items()}
+        results = dict(_bootstrap(traced, level, on_device, base, plan, key, indices))
+    for name in metrics.keys() - results.keys():
+        estimate, replicates = _gathered(
+            name, metrics[name], arrays, base, plan, key, num_replicates
         )
-    return {name: _interval(estimates[name], replicates[name], level) for name in metrics}
+        results[name] = _interval(estimate, replicates, level)
+    return {name: results[name] for name in metrics}
 
 
 def _check(metrics, arrays, num_replicates, confidence_level) -> Fraction:
@@ -156,54 +157,53 @@ def _base_weight(n: int, weight: Any, where: Any, arrays: Mapping[str, Any]) -> 
     return base if where is None else jnp.where(jnp.asarray(where).astype(bool), base, 0)
 
 
-def _split(metrics, arrays, base) -> tuple[dict, dict]:
-    """Functions that take a traced weight, and the rest."""
-    fast, slow = {}, {}
-    for name, fn in metrics.items():
-        parameters = inspect.signature(fn).parameters.values()
-        takes = any(p.name == "weight" or p.kind is p.VAR_KEYWORD for p in parameters)
-        (fast if takes and _traceable(fn, arrays, base) else slow)[name] = fn
-    return fast, slow
+@functools.lru_cache(maxsize=256)
+def _takes_weight(fn: Callable) -> bool:
+    parameters = inspect.signature(fn).parameters.values()
+    return any(p.name == "weight" or p.kind is p.VAR_KEYWORD for p in parameters)
 
 
-def _traceable(fn: Callable, arrays, base) -> bool:
+def _traceable(fn: Callable, arrays: Mapping[str, Any], base: jax.Array) -> bool:
+    """Whether `fn` takes a weight and runs inside a trace, as functions of NumPy alone do not."""
+    if not _takes_weight(fn):
+        return False
     try:
-        jax.eval_shape(lambda arrays, weight: fn(**arrays, weight=weight), dict(arrays), base)
+        _shape(fn, dict(arrays), base)
     except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError):
         return False
     return True
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _estimate(functions, arrays, weight) -> dict:
-    return {name: jnp.asarray(fn(**arrays, weight=weight)) for name, fn in functions}
+def _call(fn: Callable, arrays: dict, weight: jax.Array) -> jax.Array:
+    return jnp.asarray(fn(**arrays, weight=weight))
 
 
-def _replicate(functions, arrays, base, plan: Plan, key, indices) -> dict:
-    return _replicate_jit(functions, arrays, base, plan, key, indices)
+def _shape(fn: Callable, arrays: dict, weight: jax.Array) -> None:
+    _call.trace(fn, arrays, weight)  # cached by function and shapes, unlike jax.eval_shape
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _replicate_jit(functions, arrays, base, plan: Plan, key, indices) -> dict:
-    n = base.shape[0]
-    chunk = max(1, min(indices.shape[0], CHUNK // max(n, 1)))
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _bootstrap(functions, level, arrays, base, plan: Plan, key, indices) -> dict:
+    """One program: estimates, weights chunk by chunk, replicates and their quantiles."""
+    chunk = max(1, min(indices.shape[0], CHUNK // max(base.shape[0], 1)))
 
     def evaluate(replicates):
         draws = jax.vmap(lambda b: row_weights(plan, key, b), out_axes=1)(replicates)
         weight_nB = draws.astype(base.dtype) * base[:, None]
         return jax.vmap(
-            lambda weight: {name: jnp.asarray(fn(**arrays, weight=weight)) for name, fn in functions},
-            in_axes=1,
+            lambda w: {name: _call(fn, arrays, w) for name, fn in functions}, in_axes=1
         )(weight_nB)
 
     full = indices.shape[0] // chunk * chunk
-    grouped = indices[:full].reshape(-1, chunk)
-    results = jax.lax.map(evaluate, grouped)
+    results = jax.lax.map(evaluate, indices[:full].reshape(-1, chunk))
     results = jax.tree.map(lambda x: x.reshape((full,) + x.shape[2:]), results)
-    if full == indices.shape[0]:
-        return results
-    rest = evaluate(indices[full:])
-    return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), results, rest)
+    if full < indices.shape[0]:
+        rest = evaluate(indices[full:])
+        results = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), results, rest)
+    return {
+        name: _interval(_call(fn, arrays, base), results[name], level) for name, fn in functions
+    }
 
 
 def _gathered(name, fn, arrays, base, plan, key, num_replicates):
@@ -230,7 +230,7 @@ def _gathered(name, fn, arrays, base, plan, key, num_replicates):
 def percentile_interval(
     replicates: Any, *, confidence_level: float = 0.95
 ) -> tuple[jax.Array, jax.Array]:
-    """Linear quantiles (1 - level) / 2 and (1 + level) / 2 of the defined entries of the first axis.
+    """Linear quantiles (1 -+ level) / 2 of the defined entries of the first axis.
 
     NaN entries are dropped; both ends are NaN when fewer than 90 % are defined.
 
@@ -280,10 +280,10 @@ def _interval(estimate: jax.Array, replicates: jax.Array, level: Fraction) -> Bo
 def paired_difference(
     a: BootstrapDetails, b: BootstrapDetails, *, confidence_level: float = 0.95
 ) -> BootstrapDetails:
-    """Interval of a - b from two `bootstrap_details` results with the same key, rows and clusters.
+    """Interval of a - b from two `bootstrap_details` results of the same key, rows and clusters.
 
-    Identical methods give exactly [0, 0]. The difference is significant at 1 - confidence_level when
-    the interval leaves out 0.
+    Identical methods give exactly [0, 0]. The difference is significant at 1 - confidence_level
+    when the interval leaves out 0.
 
     >>> mean = lambda y, weight: jnp.sum(weight * y) / jnp.sum(weight)
     >>> ci = bootstrap_details({"y": mean}, {"y": jnp.arange(9.0)}, key=jax.random.key(0))["y"]

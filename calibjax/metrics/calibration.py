@@ -1,4 +1,4 @@
-"""Calibration error by bins: equal width or equal mass, with the bins behind it and a null reference."""
+"""Calibration error by bins of equal width or equal mass, and its null reference."""
 
 import functools
 from typing import Any, NamedTuple
@@ -169,15 +169,16 @@ def _details(
         bins = width_bins(confidence, num_bins, closed)
     else:
         bins = mass_bins(confidence, rows.weight, num_bins)
-    sums = _bin_sums(bins, num_bins, confidence.astype(correct.dtype), correct, rows.weight)
-    return _from_bins(*sums, rows)
+    confidence = confidence.astype(correct.dtype)
+    mass, gap, stated = _bin_sums(bins, num_bins, confidence, correct, rows.weight)
+    return _from_bins(mass, gap, stated, rows)
 
 
 def _bin_sums(bins, num_bins, confidence, correct, weight) -> tuple[jax.Array, ...]:
     """Weight, weighted gap and weighted confidence of each bin, as products with a one-hot matrix.
 
-    The gap is summed row by row, not as a difference of two large sums. Written as `weight @ matrix`
-    so that thousands of weightings become one matrix product.
+    The gap is summed row by row, not as a difference of two large sums. Written as `weight @
+    matrix` so that thousands of weightings become one matrix product.
     """
     onehot = (bins[:, None] == jnp.arange(num_bins, dtype=jnp.int32)[None]).astype(weight.dtype)
     columns = [onehot, onehot * (correct - confidence)[:, None], onehot * confidence[:, None]]

@@ -30,8 +30,8 @@ def auroc(score: Any, correct: Any, *, weight: Any = None, where: Any = None) ->
 
     score (n,) any real numbers, +-inf included: probabilities, logits, BM25 scores; correct (n,) in
     [0, 1], a soft label counts y as right and 1 - y as wrong; weight (n,) >= 0; where (n,) bool.
-    Ties are decided by exact equality in the dtype of `score`. NaN (with a warning when eager) if one
-    class is missing. Source: Mann-Whitney U with mid-ranks.
+    Ties are decided by exact equality in the dtype of `score`. NaN (with a warning when eager) if
+    one class is missing. Source: Mann-Whitney U with mid-ranks.
 
     >>> print(auroc([0.1, 0.4, 0.4, 0.8], [0, 0, 1, 1]))
     0.875

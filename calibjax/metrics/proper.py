@@ -147,7 +147,7 @@ def brier_decomposition(
     weight: Any = None,
     where: Any = None,
 ) -> BrierDecomposition:
-    """Reliability - resolution + uncertainty + within-bin rest = Brier score, on the bins of the ECE.
+    """Reliability - resolution + uncertainty + within-bin rest = Brier score, on ECE bins.
 
     reliability: squared gap of the bins (0 is best); resolution: spread of bin accuracies (large is
     best); uncertainty: r (1 - r) of the base rate r; within_bin: what binning hides.
@@ -218,8 +218,8 @@ def log_loss(
 ) -> jax.Array:
     """Mean negative log likelihood in nats, >= 0; soft labels allowed.
 
-    confidence is clipped to [clip, 1 - clip], so one confident error costs at most -ln(clip): 16.118
-    at the default. Shapes as `brier_score`. NaN without rows.
+    confidence is clipped to [clip, 1 - clip], so one confident error costs at most -ln(clip):
+    16.118 at the default. Shapes as `brier_score`. NaN without rows.
 
     >>> print(log_loss([0.0], [1]).round(3), log_loss([0.5], [1]).round(3))
     16.118 0.693
@@ -269,8 +269,8 @@ def log_loss_skill(
 ) -> jax.Array:
     """1 - log loss / entropy of the base rate: 1 is perfect, 0 no better than stating the rate.
 
-    Comparable between systems whose outcomes differ, which log loss itself is not. NaN if the rate is
-    0 or 1.
+    Comparable between systems whose outcomes differ, which log loss itself is not. NaN if the rate
+    is 0 or 1.
 
     >>> print(log_loss_skill([0.5, 0.5], [1, 0]).round(6) + 0.0)
     0.0

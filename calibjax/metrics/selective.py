@@ -1,4 +1,4 @@
-"""Selective answering: accuracy among the most confident rows, its area, and wrong answers kept."""
+"""Selective answering: accuracy among the most confident rows, and wrong answers kept."""
 
 import functools
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax.errors import input_error
-from calibjax.metrics._counts import as_fractions, floor_counts
+from calibjax.metrics._counts import as_fractions, floor_counts, is_sequence
 from calibjax.metrics._ranking import block_sum, count_lookup, rank_rows
 from calibjax.metrics._validation import LABEL, SCORE, Rows, check_rows
 
@@ -40,10 +40,10 @@ class CurveDetails(NamedTuple):
 
 
 class CoverageDetails(NamedTuple):
-    """Accuracy among the most confident `count` rows."""
+    """Accuracy among the `kept` most confident rows."""
 
     accuracy: jax.Array
-    count: jax.Array
+    kept: jax.Array
     n_valid: jax.Array
 
 
@@ -51,28 +51,32 @@ class ConfidentWrong(NamedTuple):
     """Share of wrong rows among those at or above a threshold, and how many those are."""
 
     rate: jax.Array
-    count: jax.Array
+    count: jax.Array  # type: ignore[assignment]
 
 
 def harmonic_gap(start: jax.Array, length: jax.Array) -> jax.Array:
     """psi(start + length + 1) - psi(start + 1), the sum of 1/k over start < k <= start + length.
 
     Defined for fractional arguments too. A difference of two digammas loses every digit of float32
-    when `start` is large, so: shift by the recurrence, whose terms have one sign, then one log1p.
+    when `start` is large, so: three steps of the recurrence, whose terms have one sign, then one
+    log1p and the asymptotic series in 1/z^2, with divisions shared because this runs once for each
+    row and replicate. Relative error below 3e-7 in float32; float64 takes twelve steps, 1e-12.
     """
-    wide = start.dtype == jnp.float64
-    shift = 12 if wide else 4
+    steps = 12 if start.dtype == jnp.float64 else 3
     end = start + length
     gap = jnp.zeros_like(start)
-    for step in range(1, shift + 1):
-        gap = gap + length / ((start + step) * (end + step))
-    low, high = start + (shift + 0.5), end + (shift + 0.5)
-    gap = gap + jnp.log1p(length / low)
+    for step in range(1, steps + 1, 3):
+        one, two, three = ((start + k) * (end + k) for k in range(step, step + 3))
+        gap = gap + length * ((two * three + one * (three + two)) / (one * two * three))
+    low, high = start + (steps + 0.5), end + (steps + 0.5)
+    shared = 1 / (low * high)
+    gap = gap + jnp.log1p(length * (high * shared))
     # psi(z + 1/2) = ln z + 1/(24 z^2) - 7/(960 z^4) + 31/(8064 z^6) - 127/(30720 z^8) + ...
-    series = (1 / 24, -7 / 960, 31 / 8064, -127 / 30720) if wide else (1 / 24, -7 / 960)
-    for power, coefficient in enumerate(series, start=1):
-        gap = gap + coefficient * (high ** (-2 * power) - low ** (-2 * power))
-    return gap
+    a, b = (high * shared) ** 2, (low * shared) ** 2
+    series = 1 / 24 - 7 / 960 * (a + b) + 31 / 8064 * (a * a + a * b + b * b)
+    if start.dtype == jnp.float64:
+        series = series - 127 / 30720 * (a + b) * (a * a + b * b)
+    return gap + (b - a) * series
 
 
 def _inside_accuracy(inside, right_inside):
@@ -106,13 +110,14 @@ def area_under_accuracy_coverage(
 ) -> jax.Array:
     """Mean accuracy of the k most confident rows over k = 1..n (AUC-AC), a scalar in [0, 1].
 
-    score (n,) any real numbers, higher = more confident; correct (n,) in [0, 1], soft labels allowed;
-    weight (n,) >= 0; where (n,) bool. Ties take their expectation over random orders, so a constant
-    score gets exactly the accuracy. The value depends on the accuracy of the data set: compare data
-    sets by `normalized_accuracy_coverage_gain`. NaN without rows.
+    score (n,) any real numbers, higher = more confident; correct (n,) in [0, 1], soft labels
+    allowed; weight (n,) >= 0; where (n,) bool. Ties take their expectation over random orders, so a
+    constant score gets exactly the accuracy. The value depends on the accuracy of the data set:
+    compare data sets by `normalized_accuracy_coverage_gain`. NaN without rows.
 
     area: "mean" over k, or "trapz" through one point per distinct score, for comparison with
-    published code. Fractional weights use digamma differences, equal to copying rows for whole ones.
+    published code. Fractional weights use digamma differences, equal to copying rows for whole
+    ones.
 
     >>> print(area_under_accuracy_coverage([4, 3, 2, 1], [1, 1, 0, 0]).round(6))
     0.791667
@@ -137,8 +142,8 @@ def normalized_accuracy_coverage_gain(
 ) -> jax.Array:
     """(AUC-AC - accuracy) / (oracle - accuracy): 0 = random ranking, 1 = perfect, may be negative.
 
-    Shapes as `area_under_accuracy_coverage`; the oracle ranks these very labels. NaN if all rows are
-    right or all wrong.
+    Shapes as `area_under_accuracy_coverage`; the oracle ranks these very labels. NaN if all rows
+    are right or all wrong.
 
     >>> print(normalized_accuracy_coverage_gain([4, 3, 2, 1], [1, 1, 0, 0]))
     1.0
@@ -197,8 +202,8 @@ def accuracy_coverage_curve(
 ) -> jax.Array:
     """Expected accuracy of the k most confident rows at k = 1..length, (length,); default length n.
 
-    Shapes and ties as `area_under_accuracy_coverage`. Under weights k counts units of weight. Entries
-    beyond the total weight are NaN.
+    Shapes and ties as `area_under_accuracy_coverage`. Under weights k counts units of weight.
+    Entries beyond the total weight are NaN.
 
     >>> print(accuracy_coverage_curve([3, 2, 2], [1, 1, 0]).round(4))
     [1.     0.75   0.6667]
@@ -233,8 +238,6 @@ def _curve(rows: Rows, length: int) -> CurveDetails:
 
 def _accuracy_among(rows: Rows, count: jax.Array) -> jax.Array:
     score, correct = rows.columns
-    if score.shape[0] == 0:
-        return jnp.full_like(count, jnp.nan)
     right = count_lookup(rank_rows(score), correct, rows.weight, count)
     return rows.mark(jnp.where(count > 0, right / jnp.where(count > 0, count, 1), jnp.nan))
 
@@ -249,8 +252,9 @@ def accuracy_at_coverage(
 ) -> jax.Array:
     """Expected accuracy of the k = floor(coverage n) most confident rows; NaN when k = 0.
 
-    coverage: a static number in [0, 1] -> scalar, or a sequence of them -> one value each; the floor
-    is of the decimal literal (0.29 of 200 is 58). Other arguments as `area_under_accuracy_coverage`.
+    coverage: a static number in [0, 1] -> scalar, or a sequence of them -> one value each; the
+    floor is of the decimal literal (0.29 of 200 is 58). Other arguments as
+    `area_under_accuracy_coverage`.
 
     >>> print(accuracy_at_coverage([0.9, 0.8, 0.7, 0.6], [1, 0, 1, 1], 0.5))
     0.5
@@ -269,11 +273,9 @@ def accuracy_at_coverage_details(
     """Accuracy at a coverage with the number of rows that it keeps."""
     fractions = as_fractions("coverage", coverage)
     rows = check_rows(weight, where, score=(score, SCORE), correct=(correct, LABEL))
-    count = floor_counts(fractions, jnp.sum(rows.weight), rows.weight.shape[0])
-    if jnp.ndim(coverage) == 0:
-        count = count[0]
-    accuracy, n_valid = _at_count(rows, count)
-    return CoverageDetails(accuracy, count, n_valid)
+    kept = floor_counts(fractions, jnp.sum(rows.weight), rows.weight.shape[0])
+    accuracy, n_valid = _at_count(rows, kept if is_sequence(coverage) else kept[0])
+    return CoverageDetails(accuracy, kept if is_sequence(coverage) else kept[0], n_valid)
 
 
 @jax.jit
@@ -307,7 +309,7 @@ def cwar_at_coverage_details(
 ) -> ConfidentWrong:
     """CWAR at a coverage with the number of rows that it keeps."""
     details = accuracy_at_coverage_details(score, success, coverage, weight=weight, where=where)
-    return ConfidentWrong(1 - details.accuracy, details.count)
+    return ConfidentWrong(1 - details.accuracy, details.kept)
 
 
 def confident_wrong_answer_rate(

@@ -1,0 +1,353 @@
+"""Thresholds on a confidence: for a rate of wrong answers, and by split conformal prediction."""
+
+import functools
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import stats
+
+from calibjax.errors import input_error
+from calibjax.metrics._counts import as_fraction, floor_table, kceil
+from calibjax.metrics._ranking import before
+from calibjax.metrics._validation import BINARY, LABEL, SCORE, Rows, check_rows, is_traced
+from calibjax.metrics.budget import make_ladder, observed, threshold_at
+
+
+class CwarThreshold(NamedTuple):
+    """Keep a row iff score >= tau; the share of rows kept; whether any threshold qualifies."""
+
+    tau: jax.Array
+    coverage: jax.Array
+    feasible: jax.Array
+
+
+class CwarThresholdDetails(NamedTuple):
+    """A CWAR threshold with the rows kept, the wrong ones among them and their upper bound.
+
+    upper_bound: one-sided Clopper-Pearson bound of the rate at level 1 - delta; NaN inside a trace.
+    """
+
+    tau: jax.Array
+    coverage: jax.Array
+    feasible: jax.Array
+    kept: jax.Array
+    errors: jax.Array
+    rate: jax.Array
+    upper_bound: jax.Array
+
+
+class ConformalThreshold(NamedTuple):
+    """Accept iff value <= threshold; `feasible` is False when too few rows force +inf."""
+
+    threshold: jax.Array
+    feasible: jax.Array
+
+
+class ScoreThreshold(NamedTuple):
+    """Keep a row iff score >= tau; `feasible` is False when too few rows leave no guarantee."""
+
+    tau: jax.Array
+    feasible: jax.Array
+
+
+def clopper_pearson_upper(errors: float, count: float, *, delta: float = 0.1) -> float:
+    """Upper confidence bound of an error rate at level 1 - delta; 1.0 if all are wrong.
+
+    >>> print(round(clopper_pearson_upper(0, 10), 4))
+    0.2057
+    """
+    if errors >= count:
+        return 1.0
+    return float(stats.beta.ppf(1 - delta, errors + 1, count - errors))
+
+
+def cwar_threshold(
+    score: Any,
+    success: Any,
+    target: float,
+    *,
+    rule: str = "suffix",
+    delta: float = 0.1,
+    n_min: int = 60,
+    grid: Sequence[float] | None = None,
+    weight: Any = None,
+    where: Any = None,
+) -> CwarThreshold:
+    """Threshold to keep the share of wrong answers within `target` (tau, coverage, feasible).
+
+    score (n,) real; success (n,), 0/1 (soft labels for "first" and "suffix"); target: static number
+    in [0, 1]. tau runs over observed scores, or over `grid`; +inf keeps none.
+
+    rule: "first" = smallest tau with rate <= target: the largest coverage, in sample, missed on new
+    data about half the time; "suffix" = smallest tau such that it and every larger one qualify;
+    "certified" = going down from the top, once n_min rows are in, as long as the Clopper-Pearson
+    upper bound at level 1 - delta stays <= target (a fixed-sequence test). P(population rate >
+    target) <= delta holds for "certified" with a `grid` fixed beforehand (say, quantiles of
+    training scores) on rows that the score was not fitted on; walking over the observed scores is
+    approximate.
+    Source: Angelopoulos et al. 2021 (learn then test); Bauer 1991 (fixed sequences).
+
+    >>> cwar_threshold([0.9, 0.8, 0.7, 0.6], [1, 0, 1, 1], 0.3, rule="first").tau.item()
+    0.6
+    >>> cwar_threshold([0.9, 0.8, 0.7, 0.6], [1, 0, 1, 1], 0.3, rule="suffix").tau.item()
+    0.9
+    """
+    details = cwar_threshold_details(
+        score,
+        success,
+        target,
+        rule=rule,
+        delta=delta,
+        n_min=n_min,
+        grid=grid,
+        weight=weight,
+        where=where,
+    )
+    return CwarThreshold(*details[:3])
+
+
+def cwar_threshold_details(
+    score: Any,
+    success: Any,
+    target: float,
+    *,
+    rule: str = "suffix",
+    delta: float = 0.1,
+    n_min: int = 60,
+    grid: Sequence[float] | None = None,
+    weight: Any = None,
+    where: Any = None,
+) -> CwarThresholdDetails:
+    """The threshold with the rows kept, the errors among them, their rate and its upper bound."""
+    if rule not in ("first", "suffix", "certified"):
+        raise input_error("rule", rule, "first, suffix or certified")
+    if not 0 < delta < 1:
+        raise input_error("delta", delta, "a number between 0 and 1")
+    gamma = as_fraction("target", target)
+    kind = BINARY if rule == "certified" else LABEL
+    rows = check_rows(weight, where, score=(score, SCORE), success=(success, kind))
+    n_max = _largest_count(rows)
+    if rule == "certified":
+        allowed = certified_errors(gamma, float(delta), n_max)
+    else:
+        allowed = floor_table(gamma, n_max)
+    steps = None if grid is None else np.unique(np.asarray(grid, float))[::-1].copy()
+    if steps is not None and np.isnan(steps).any():
+        raise input_error("grid", "NaN", "numbers")
+    details = _cwar_threshold(rows, jnp.asarray(allowed), float(gamma), n_min, steps, rule)
+    details = details._replace(tau=observed(score if steps is None else steps, details.tau))
+    if not is_traced(details.kept):
+        bound = clopper_pearson_upper(float(details.errors), float(details.kept), delta=delta)
+        details = details._replace(upper_bound=jnp.asarray(bound, details.rate.dtype))
+    return details
+
+
+def _largest_count(rows: Rows) -> int:
+    """Size of a table over whole counts: the total weight, or the row count inside a trace."""
+    n = rows.weight.shape[0]
+    return n if is_traced(rows.weight) else max(n, int(jnp.ceil(jnp.sum(rows.weight))))
+
+
+@functools.lru_cache(maxsize=64)
+def certified_errors(gamma: Fraction, delta: float, n_max: int) -> np.ndarray:
+    """int32 largest e with Clopper-Pearson upper bound <= gamma among m rows, m = 0..n_max; or -1.
+
+    The bound is <= gamma just when Binomial(m, gamma) puts at most delta on 0..e.
+    """
+    m = np.arange(n_max + 1)
+    errors = stats.binom.ppf(delta, m, float(gamma))
+    errors = np.where(stats.binom.cdf(errors, m, float(gamma)) <= delta, errors, errors - 1)
+    table = np.minimum(errors, m - 1).astype(np.int32)
+    table.setflags(write=False)
+    return table
+
+
+@functools.partial(jax.jit, static_argnums=5)
+def _cwar_threshold(rows: Rows, allowed, gamma, n_min, grid, rule: str) -> CwarThresholdDetails:
+    score, success = rows.columns
+    ladder = make_ladder(score, rows.weight)
+    wrong = (rows.weight * (1 - success))[ladder.ranking.order]
+    errors = before(jnp.cumsum(wrong), ladder.ranking.end)
+    if grid is None:
+        steps, counts, wrongs = ladder.scores, ladder.totals, errors
+        usable = jnp.arange(steps.shape[0], dtype=jnp.int32) < ladder.length
+    else:
+        steps = jnp.asarray(grid, ladder.scores.dtype)
+        place = jnp.searchsorted(-ladder.scores, -steps, side="right").astype(jnp.int32)
+        place = jnp.minimum(place, ladder.length)
+        counts, wrongs = before(ladder.totals, place), before(errors, place)
+        usable = counts > 0
+    passes = _passes(counts, wrongs, allowed, gamma, rule)
+    if rule == "certified":
+        tested = usable & (counts >= n_min)
+        passes = jnp.cumprod(jnp.where(tested, passes, True).astype(jnp.int32)) > 0
+        usable = tested
+    elif rule == "suffix":
+        passes = jnp.cumprod(jnp.where(usable, passes, True).astype(jnp.int32)) > 0
+    chosen = _last_true(passes & usable)
+    return _at_step(rows, steps, counts, wrongs, chosen)
+
+
+def _passes(counts, errors, allowed, gamma, rule: str) -> jax.Array:
+    """Whether each step qualifies: exact for whole counts, in floating point for others."""
+    index = jnp.clip(counts, 0, allowed.shape[0] - 1).astype(jnp.int32)
+    whole = (counts == jnp.round(counts)) & (counts < allowed.shape[0])
+    whole &= errors == jnp.round(errors)
+    exact = errors <= allowed[index].astype(errors.dtype)
+    if rule == "certified":
+        return whole & exact
+    slack = 1 + 4 * jnp.finfo(counts.dtype).eps
+    return jnp.where(whole, exact, errors <= gamma * slack * counts)
+
+
+def _last_true(flags: jax.Array) -> jax.Array:
+    """1 + index of the last True, 0 for none."""
+    return jnp.max(jnp.where(flags, jnp.arange(1, flags.shape[0] + 1, dtype=jnp.int32), 0))
+
+
+def _at_step(rows: Rows, steps, counts, errors, chosen) -> CwarThresholdDetails:
+    inf = jnp.full(1, jnp.inf, steps.dtype)
+    count, error = (jnp.concatenate([jnp.zeros(1, x.dtype), x])[chosen] for x in (counts, errors))
+    total = jnp.sum(rows.weight)
+    rate = jnp.where(count > 0, error / jnp.where(count > 0, count, 1), jnp.nan)
+    coverage = jnp.where(total > 0, count / jnp.where(total > 0, total, 1), jnp.nan)
+    return CwarThresholdDetails(
+        tau=rows.mark(jnp.concatenate([inf, steps])[chosen]),
+        coverage=rows.mark(coverage),
+        feasible=rows.ok & (chosen > 0),
+        kept=count,
+        errors=error,
+        rate=rows.mark(rate),
+        upper_bound=jnp.full_like(rate, jnp.nan),
+    )
+
+
+def conformal_threshold(
+    nonconformity: Any, *, alpha: float, weight: Any = None, where: Any = None
+) -> ConformalThreshold:
+    """Split-conformal threshold: accept iff value <= threshold (threshold, feasible).
+
+    nonconformity (n,): scores of calibration rows, higher = stranger; alpha: static number in
+    [0, 1]. The threshold is the k-th smallest value, k = ceil((n + 1)(1 - alpha)) in exact
+    arithmetic, so a new exchangeable value is accepted with probability >= 1 - alpha; k > n gives
+    +inf (accept all) and feasible False. Source: Vovk et al. 2005; Papadopoulos et al. 2002.
+
+    >>> print(conformal_threshold(range(1, 20), alpha=0.1).threshold)
+    18.0
+    """
+    rows = check_rows(weight, where, nonconformity=(nonconformity, SCORE))
+    share = 1 - as_fraction("alpha", alpha)
+    if is_traced(rows.weight):
+        n_max = rows.weight.shape[0]
+        ranks = np.array([kceil(share, n + 1) for n in range(n_max + 1)], np.int32)
+        total = jnp.sum(rows.weight)
+        rank = jnp.asarray(ranks)[jnp.clip(total, 0, n_max).astype(jnp.int32)].astype(total.dtype)
+    else:
+        total = jnp.sum(rows.weight)
+        rank = jnp.asarray(-int(-share * (Fraction(float(total)) + 1) // 1), total.dtype)
+    threshold, feasible = _kth_smallest(rows, rank)
+    return ConformalThreshold(observed(nonconformity, threshold), feasible)
+
+
+conformal_threshold_details = conformal_threshold
+
+
+@jax.jit
+def _kth_smallest(rows: Rows, rank: jax.Array) -> tuple[jax.Array, jax.Array]:
+    (value,) = rows.columns
+    if not jnp.issubdtype(value.dtype, jnp.floating):
+        value = value.astype(rows.weight.dtype)
+    value = jnp.where(rows.weight > 0, value, jnp.inf)
+    order = jnp.argsort(value)
+    totals = jnp.cumsum(rows.weight[order])
+    place = jnp.searchsorted(totals, rank, side="left").astype(jnp.int32)
+    feasible = (rank <= totals[-1]) & (totals[-1] > 0)
+    place = jnp.minimum(place, value.shape[0] - 1)
+    chosen = jnp.where(rank > 0, value[order[place]], -jnp.inf)
+    return rows.mark(jnp.where(feasible, chosen, jnp.inf)), rows.ok & feasible
+
+
+def conformal_score_threshold(
+    score: Any,
+    success: Any,
+    *,
+    alpha: float,
+    target: str = "positives",
+    test_score: Any = None,
+    weight: Any = None,
+    where: Any = None,
+) -> ScoreThreshold:
+    """Conformal threshold on a confidence: keep a row iff score >= tau (tau, feasible).
+
+    score (n,) and success (n,) 0/1 of calibration rows. target: "positives" = a new success is kept
+    with probability >= 1 - alpha (tau=-inf when there are too few successes for that); "negatives"
+    = a new failure is kept with probability <= alpha; "selection" = of the rows of `test_score`
+    (m,) that are kept, the expected share of failures is <= alpha (conformal p-values with
+    Benjamini-Hochberg): the only one of the three that bounds the confident-wrong-answer rate.
+    Exchangeable rows throughout. Source: Jin and Candes 2023 for "selection".
+
+    >>> tau, feasible = conformal_score_threshold([0.9, 0.8, 0.3], [1, 1, 0], alpha=0.5)
+    >>> print(tau, feasible)
+    0.8 True
+    """
+    rows = check_rows(weight, where, score=(score, SCORE), success=(success, BINARY))
+    if target == "positives":
+        used = rows.weight * rows.columns[1]
+        result = conformal_threshold(-_as_float(rows), alpha=alpha, weight=used)
+        return _marked(rows, -result.threshold, result.feasible, score)
+    if target == "negatives":
+        failures = rows.weight * (1 - rows.columns[1])
+        result = conformal_threshold(_as_float(rows), alpha=alpha, weight=failures)
+        return _marked(rows, _next_above(rows, result.threshold), result.feasible, score)
+    if target != "selection":
+        raise input_error("target", target, "positives, negatives or selection")
+    if test_score is None:
+        raise input_error("test_score", None, "the scores to select from, for target=selection")
+    level = float(as_fraction("alpha", alpha))
+    test = check_rows(None, None, test_score=(test_score, SCORE))
+    tau, feasible = _select(rows, test, level)
+    return ScoreThreshold(observed(test_score, tau), feasible)
+
+
+conformal_score_threshold_details = conformal_score_threshold
+
+
+def _as_float(rows: Rows) -> jax.Array:
+    score = rows.columns[0]
+    wide = jnp.issubdtype(score.dtype, jnp.floating)
+    return score if wide else score.astype(rows.weight.dtype)
+
+
+def _marked(rows: Rows, tau: jax.Array, feasible: jax.Array, score: Any) -> ScoreThreshold:
+    tau = jnp.asarray(tau, _as_float(rows).dtype)
+    return ScoreThreshold(observed(score, rows.mark(tau)), rows.ok & feasible)
+
+
+def _next_above(rows: Rows, threshold: jax.Array) -> jax.Array:
+    """Smallest observed score above `threshold`: rows at it are failures that must stay out."""
+    score = _as_float(rows)
+    above = (score > jnp.asarray(threshold, score.dtype)) & (rows.weight > 0)
+    return jnp.min(jnp.where(above, score, jnp.inf))
+
+
+@jax.jit
+def _select(rows: Rows, test: Rows, level: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Benjamini-Hochberg over conformal p-values (1 + failures at or above) / (n + 1)."""
+    failures = rows.weight * (1 - rows.columns[1])
+    ladder = make_ladder(_as_float(rows), failures)
+    candidates = make_ladder(_as_float(test), test.weight)
+    scores = candidates.scores
+    place = jnp.searchsorted(-ladder.scores, -scores.astype(ladder.scores.dtype), side="right")
+    at_or_above = before(ladder.totals, jnp.minimum(place.astype(jnp.int32), ladder.length))
+    p_value = (1 + at_or_above) / (jnp.sum(rows.weight) + 1)
+    kept = candidates.totals
+    slack = 1 + 4 * jnp.finfo(kept.dtype).eps
+    passes = p_value * jnp.sum(test.weight) <= level * slack * kept
+    usable = jnp.arange(scores.shape[0], dtype=jnp.int32) < candidates.length
+    chosen = _last_true(passes & usable)
+    tau = threshold_at(candidates, chosen)
+    return jnp.where(rows.ok & test.ok, tau, jnp.nan), rows.ok & test.ok & (chosen > 0)
