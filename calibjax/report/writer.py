@@ -24,12 +24,14 @@ def write_report(
     *,
     title: str = "Calibration report",
     notes: Sequence[str] = (),
+    sections: Sequence[str] = (),
     pdf: bool = False,
 ) -> list[Path]:
     """report.json, .md, .tex, .csv, plots (PNG; with `pdf` also PDF) and one CSV beside each plot.
 
-    Every file is written whole or not at all. `notes` are lines for the top of the Markdown page.
-    Returns the paths written, report.json last, so that it stands for a complete report.
+    Every file is written whole or not at all. `notes` are lines for the top of the Markdown page,
+    `sections` are Markdown parts before its reading guide. Returns the paths written, report.json
+    last, so that it stands for a complete report.
     """
     out = Path(out_dir)
     out.mkdir(parents=True, exist_ok=True)
@@ -39,7 +41,8 @@ def write_report(
         written.append(_write(out / f"{name}.csv", data))
         written += [_draw(out / f"{name}.{kind}", figure) for kind in ["png", "pdf"][: 1 + pdf]]
     pictures = [name for name, _, _ in plots]
-    written.append(_write(out / "report.md", markdown_page(report, title, notes, pictures)))
+    page = markdown_page(report, title, notes, sections, pictures)
+    written.append(_write(out / "report.md", page))
     written.append(_write(out / "report.tex", tables.latex(report, caption=title + ".")))
     written.append(_write(out / "report.csv", tables.csv_table(report)))
     storage.write_json(out / "report.json", report)
@@ -66,7 +69,11 @@ def headline(report: Mapping[str, Any]) -> str:
 
 
 def markdown_page(
-    report: Mapping[str, Any], title: str, notes: Sequence[str], pictures: Sequence[str]
+    report: Mapping[str, Any],
+    title: str,
+    notes: Sequence[str],
+    sections: Sequence[str],
+    pictures: Sequence[str],
 ) -> str:
     """The page report.md: headline, tables, plots, undefined figures and a reading guide."""
     methods = report["methods"]
@@ -80,7 +87,7 @@ def markdown_page(
     parts += [f"![{name.replace('_', ' ')}]({name}.png)\n" for name in pictures]
     if methods:
         parts += ["## ECE of a perfectly calibrated model at this n\n", _null_table(report)]
-    parts += list(_agreement_parts(report))
+    parts += [*_agreement_parts(report), *sections]
     undefined = sorted(set(_undefined(report)))
     if undefined:
         parts += ["## Undefined figures\n", "\n".join(f"- {line}" for line in undefined) + "\n"]
