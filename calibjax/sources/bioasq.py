@@ -26,11 +26,14 @@ def parse(data: Mapping[str, Any]) -> Question | None:
         return mirage.parse(data)
     if data.get("type", "yesno") != "yesno":
         return None
+    snippets = data.get("snippets") or []
+    if not isinstance(snippets, list):
+        raise RowFault("snippets: expected a list")
     return make_question(
         id_of(data),
         text_of(data, "body"),
         (_answer(data.get("exact_answer")),),
-        candidates=[_candidate(snippet) for snippet in data.get("snippets") or []],
+        candidates=[_candidate(snippet) for snippet in snippets],
         options=CHOICES,
         meta=without(data, *_USED),
     )

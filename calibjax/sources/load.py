@@ -126,7 +126,7 @@ def _read(path: str | Path, layout: Layout | None, name: str) -> Records:
     if columns and _has_header(path, name):
         columns = ()
     records = textfiles.read_records(path, columns=columns or None, name=name)
-    if layout and layout.gather and records.rows and layout.fits(records.rows[0].data):
+    if layout and layout.gather and any(layout.fits(row.data) for row in records.rows):
         records.rows = layout.gather(records.rows, Path(path))
     return records
 

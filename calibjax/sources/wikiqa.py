@@ -17,28 +17,40 @@ from calibjax.sources.fields import (
 from calibjax.sources.layout import Layout, marks
 from calibjax.textfiles import Row, RowFault
 
+# Names in the copies on hubs -> published names.
+_NAMES = {
+    "question_id": "QuestionID",
+    "question": "Question",
+    "document_title": "DocumentTitle",
+    "answer": "Sentence",
+    "label": "Label",
+}
+
 
 def gather(rows: list[Row], path: Path) -> list[Row]:
     """Lines -> one row per question, at the line where the question first appears."""
     groups: dict[str, Row] = {}
     for row in rows:
-        key = row.data["QuestionID"]
+        data = {_NAMES.get(name, name): value for name, value in row.data.items()}
+        key = str(data.get("QuestionID"))
         if key not in groups:
-            groups[key] = Row(row.line, {**row.data, "sentences": []})
-        groups[key].data["sentences"].append((row.data["Sentence"], row.data["Label"]))
+            groups[key] = Row(row.line, {**data, "sentences": []})
+        groups[key].data["sentences"].append((data.get("Sentence"), str(data.get("Label"))))
     return list(groups.values())
 
 
 def parse(data: Mapping[str, Any]) -> Question:
     """One question; its only passage is the candidates joined, gold when a sentence answers it.
 
-    meta["sentence_answers"] tells the grader that the golds are whole sentences.
+    meta["sentence_answers"] tells that the golds are whole sentences.
     """
     sentences = data["sentences"]
     if any(label not in ("0", "1") for _, label in sentences):
         raise RowFault("Label: expected 0 or 1 on every line of the question")
+    if not all(isinstance(sentence, str) for sentence, _ in sentences):
+        raise RowFault("Sentence: expected text on every line of the question")
     answers = distinct(sentence for sentence, label in sentences if label == "1")
-    meta: dict[str, Any] = {SENTENCE_ANSWERS: True, "document_id": data["DocumentID"]}
+    meta: dict[str, Any] = {SENTENCE_ANSWERS: True}
     if not answers:
         meta[UNANSWERABLE] = True
     text = " ".join(sentence.strip() for sentence, _ in sentences)
@@ -53,7 +65,10 @@ def parse(data: Mapping[str, Any]) -> Question:
 
 
 LAYOUT = Layout(
-    marks("QuestionID Question DocumentID DocumentTitle Sentence Label"),
+    marks(
+        "QuestionID Question DocumentTitle Sentence Label",
+        "question_id question document_title answer label",
+    ),
     parse,
     gather=gather,
 )

@@ -228,6 +228,14 @@ def test_wikiqa_makes_one_question_of_its_lines_and_reads_quotes_as_text(tmp_pat
     ]
 
 
+def test_wikiqa_reads_the_rows_of_copies_on_hubs(tmp_path):
+    row = {"question_id": "Q1", "question": "how big", "document_title": "Size", "label": 0}
+    rows = [row | {"answer": "It is big."}, row | {"answer": "It is ten metres.", "label": 1}]
+    (question,) = load_questions("wikiqa", write_lines(tmp_path / "w.jsonl", rows)).questions
+    assert question.answers == ("It is ten metres.",)
+    assert question.passages[0].text == "It is big. It is ten metres."
+
+
 def pubmed_row(**change) -> dict:
     row = {
         "QUESTION": "Does it help?",
