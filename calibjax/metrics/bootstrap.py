@@ -186,7 +186,11 @@ def _shape(fn: Callable, arrays: dict, weight: jax.Array) -> None:
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _bootstrap(functions, level, arrays, base, plan: Plan, key, indices) -> dict:
     """One program: estimates, weights chunk by chunk, replicates and their quantiles."""
-    chunk = max(1, min(indices.shape[0], CHUNK // max(base.shape[0], 1)))
+    count = indices.shape[0]
+    pieces = -(-count // max(1, CHUNK // max(base.shape[0], 1)))
+    # Equal pieces, a few replicates too many rather than a rest that is compiled once more.
+    chunk = -(-count // pieces)
+    padded = jnp.resize(indices, pieces * chunk)
 
     def evaluate(replicates):
         draws = jax.vmap(lambda b: row_weights(plan, key, b), out_axes=1)(replicates)
@@ -195,12 +199,8 @@ def _bootstrap(functions, level, arrays, base, plan: Plan, key, indices) -> dict
             lambda w: {name: _call(fn, arrays, w) for name, fn in functions}, in_axes=1
         )(weight_nB)
 
-    full = indices.shape[0] // chunk * chunk
-    results = jax.lax.map(evaluate, indices[:full].reshape(-1, chunk))
-    results = jax.tree.map(lambda x: x.reshape((full,) + x.shape[2:]), results)
-    if full < indices.shape[0]:
-        rest = evaluate(indices[full:])
-        results = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), results, rest)
+    results = jax.lax.map(evaluate, padded.reshape(pieces, chunk))
+    results = jax.tree.map(lambda x: x.reshape((-1,) + x.shape[2:])[:count], results)
     return {
         name: _interval(_call(fn, arrays, base), results[name], level) for name, fn in functions
     }

@@ -265,6 +265,9 @@ def _null_draws(rows: Rows, key, num_draws, num_bins, binning, closed, mode) -> 
         gap = weight * ((uniform < confidence).astype(weight.dtype) - confidence)
         return jnp.sum(jnp.abs(jnp.matmul(gap, onehot, precision=HIGHEST)))
 
-    batch = max(1, min(num_draws, 2**23 // max(confidence.shape[0], 1)))
-    sums = jax.lax.map(draw, jnp.arange(num_draws, dtype=jnp.int32), batch_size=batch)
+    pieces = -(-num_draws // max(1, 2**23 // max(confidence.shape[0], 1)))
+    batch = -(-num_draws // pieces)
+    # Equal pieces, so that the body is compiled once.
+    indices = jnp.arange(pieces * batch, dtype=jnp.int32).reshape(pieces, batch)
+    sums = jax.lax.map(jax.vmap(draw), indices).reshape(-1)[:num_draws]
     return rows.mark(jnp.where(total > 0, sums / jnp.where(total > 0, total, 1), jnp.nan))
