@@ -1,8 +1,8 @@
-"""Groups of token sequences that share a prefix, in padded batches of few shapes.
+"""A query with several of its documents as one row of tokens, in padded batches of few lengths.
 
-A group is one query with up to `max_documents` of its documents: the prefix (system, instruction,
-query) is held once and each document is a suffix. Batches hold groups of one bucket, so that a
-program is compiled once per bucket and little is computed on padding.
+The prefix (system, instruction, query) stands once at the start of the row, the documents follow it
+one after the other; `backbone.packed` keeps them from seeing each other. Batches hold rows of one
+bucket of lengths, so a program is compiled once per bucket and little is computed on padding.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+
+# What compiling one more program costs, in tokens of computation.
+TOKENS_PER_BUCKET = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,22 +23,27 @@ class Group:
     suffixes: tuple[tuple[int, ...], ...]
     rows: tuple[tuple[int, ...], ...]
 
-
-class Tokens(NamedTuple):
-    """int32 arrays of one batch; length 0 marks a padded document."""
-
-    prefix_BP: np.ndarray
-    prefix_lengths_B: np.ndarray
-    suffix_BNS: np.ndarray
-    suffix_lengths_BN: np.ndarray
+    @property
+    def length(self) -> int:
+        """Tokens of the group."""
+        return len(self.prefix) + sum(map(len, self.suffixes))
 
 
 class BatchPlan(NamedTuple):
-    """One batch before its arrays exist: bucket edges and the numbers of its groups."""
+    """One batch before its arrays exist: padded row length, groups per batch, and which ones."""
 
-    prefix_edge: int
-    suffix_edge: int
+    length: int
+    batch_size: int
     groups: tuple[int, ...]
+
+
+class Packed(NamedTuple):
+    """Arrays of `backbone.packed.Packed`, on the host."""
+
+    tokens_BT: np.ndarray
+    positions_BT: np.ndarray
+    segments_BT: np.ndarray
+    last_BN: np.ndarray
 
 
 def make_groups(
@@ -44,138 +52,98 @@ def make_groups(
     *,
     max_documents: int,
 ) -> list[Group]:
-    """Groups of rows with equal prefix, in order of appearance.
+    """Groups of rows with equal prefix, at most `max_documents` documents each.
 
     Row i is (prefixes[i], suffixes[i]); equal pairs (the same query and document at several
-    temperatures) become one document with several rows. Within a query documents are sorted by
-    length before they are cut into groups, so that long ones pad each other alone.
+    temperatures) become one document with several rows. A query with more documents is dealt out to
+    groups of about equal length.
     """
     by_prefix: dict[tuple[int, ...], dict[tuple[int, ...], list[int]]] = {}
     for row, (prefix, suffix) in enumerate(zip(prefixes, suffixes)):
         by_prefix.setdefault(prefix, {}).setdefault(suffix, []).append(row)
     groups = []
     for prefix, documents in by_prefix.items():
-        order = sorted(documents, key=len)
-        for start in range(0, len(order), max_documents):
-            part = order[start : start + max_documents]
+        parts: list[list[tuple[int, ...]]] = [[] for _ in range(-(-len(documents) // max_documents))]
+        for suffix in sorted(documents, key=len, reverse=True):
+            open_parts = [part for part in parts if len(part) < max_documents]
+            min(open_parts, key=lambda part: sum(map(len, part))).append(suffix)
+        for part in parts:
             rows = tuple(tuple(documents[suffix]) for suffix in part)
             groups.append(Group(prefix, tuple(part), rows))
     return groups
 
 
-def round_up(length: int) -> int:
-    """The padded length for `length` tokens: steps of 16, wider ones beyond 128 tokens."""
-    step = 16
-    while length > 8 * step:
-        step *= 2
-    return -(-length // step) * step
+def bucket_edges(lengths: Iterable[int], *, multiple: int = 16, most: int = 8) -> tuple[int, ...]:
+    """Padded lengths (multiples of `multiple`) that cover `lengths`, at most `most` of them.
 
-
-def bucket_edges(lengths: Iterable[int], max_buckets: int) -> tuple[int, ...]:
-    """At most `max_buckets` padded lengths that cover `lengths` with the fewest padded tokens."""
-    edges, counts = np.unique([round_up(length) for length in lengths], return_counts=True)
-    total = np.cumsum(counts)
-    # best[j] = (cost, chosen edges) of covering edges[0..j] with edges[j] the last one chosen.
-    best = [(int(edges[j] * total[j]), (int(edges[j]),)) for j in range(len(edges))]
+    The exact minimum of padded tokens plus `TOKENS_PER_BUCKET` for each.
+    """
+    rounded = [-(-length // multiple) * multiple for length in lengths]
+    edges, counts = np.unique(rounded, return_counts=True)
+    covered = [0, *np.cumsum(counts).tolist()]
+    # best[j]: (cost, edges chosen) to cover the j smallest edges, the last of them chosen.
+    best: list[tuple[float, tuple[int, ...]]] = [(0, ())] + [(np.inf, ())] * len(edges)
     answer = best[-1]
-    for _ in range(max_buckets - 1):
-        best = [
+    for _ in range(most):
+        best = [(np.inf, ())] + [
             min(
-                [best[j]]
-                + [
-                    (best[i][0] + int(edges[j] * (total[j] - total[i])), best[i][1] + (int(edges[j]),))
-                    for i in range(j)
-                ]
+                (
+                    best[i][0] + edge * (covered[j] - covered[i]) + TOKENS_PER_BUCKET,
+                    (*best[i][1], edge),
+                )
+                for i in range(j)
             )
-            for j in range(len(edges))
+            for j, edge in enumerate(edges.tolist(), start=1)
         ]
         answer = min(answer, best[-1])
     return answer[1]
 
 
-class Buckets(NamedTuple):
-    """The padded lengths in use."""
-
-    prefix: tuple[int, ...]
-    suffix: tuple[int, ...]
+def bucket_of(group: Group, edges: tuple[int, ...]) -> int:
+    """The smallest edge that holds the group."""
+    return next(edge for edge in edges if edge >= group.length)
 
 
-def choose_buckets(groups: Sequence[Group], *, max_prefix: int = 2, max_suffix: int = 4) -> Buckets:
-    """Bucket edges for these groups; each pair of edges costs one compilation."""
-    return Buckets(
-        bucket_edges([len(group.prefix) for group in groups], max_prefix),
-        bucket_edges([_longest(group) for group in groups], max_suffix),
-    )
+def plan_passes(groups: Sequence[Group], tokens_per_pass: int) -> list[BatchPlan]:
+    """Batches over all groups, each of about `tokens_per_pass` tokens, the longest rows first."""
+    edges = bucket_edges(group.length for group in groups)
+    members: dict[int, list[int]] = {edge: [] for edge in edges}
+    for number, group in enumerate(groups):
+        members[bucket_of(group, edges)].append(number)
+    plans = []
+    for edge in sorted(members, reverse=True):
+        numbers = members[edge]
+        # At most the power of two above what there is, so that small calls share programs.
+        size = min(max(1, tokens_per_pass // edge), 1 << (len(numbers) - 1).bit_length())
+        for start in range(0, len(numbers), size):
+            plans.append(BatchPlan(edge, size, tuple(numbers[start : start + size])))
+    return plans
 
 
-def bucket_of(group: Group, buckets: Buckets) -> tuple[int, int]:
-    """The smallest edges that hold the group."""
-    prefix = next(edge for edge in buckets.prefix if edge >= len(group.prefix))
-    return prefix, next(edge for edge in buckets.suffix if edge >= _longest(group))
-
-
-def collate(
-    groups: Sequence[Group], plan: BatchPlan, *, batch_size: int, num_documents: int
-) -> Tokens:
-    """Arrays of one planned batch, padded to `batch_size` groups of `num_documents` documents."""
-    tokens = Tokens(
-        np.zeros((batch_size, plan.prefix_edge), np.int32),
-        # Padded groups keep one token, so that attention has something to look at.
-        np.ones(batch_size, np.int32),
-        np.zeros((batch_size, num_documents, plan.suffix_edge), np.int32),
-        np.zeros((batch_size, num_documents), np.int32),
+def collate(groups: Sequence[Group], plan: BatchPlan, *, num_documents: int) -> Packed:
+    """Arrays of one planned batch, padded to its batch size, length and `num_documents`."""
+    shape = (plan.batch_size, plan.length)
+    packed = Packed(
+        np.zeros(shape, np.int32),
+        np.zeros(shape, np.int32),
+        np.full(shape, -1, np.int32),
+        np.zeros((plan.batch_size, num_documents), np.int32),
     )
     for b, number in enumerate(plan.groups):
         group = groups[number]
-        tokens.prefix_BP[b, : len(group.prefix)] = group.prefix
-        tokens.prefix_lengths_B[b] = len(group.prefix)
-        for n, suffix in enumerate(group.suffixes):
-            tokens.suffix_BNS[b, n, : len(suffix)] = suffix
-            tokens.suffix_lengths_BN[b, n] = len(suffix)
-    return tokens
+        start, origin = 0, 0
+        for segment, ids in enumerate((group.prefix, *group.suffixes)):
+            end = start + len(ids)
+            packed.tokens_BT[b, start:end] = ids
+            packed.positions_BT[b, start:end] = np.arange(origin, origin + len(ids))
+            packed.segments_BT[b, start:end] = segment
+            if segment:
+                packed.last_BN[b, segment - 1] = end - 1
+            start, origin = end, len(group.prefix)
+    return packed
 
 
-class Pass(NamedTuple):
-    """A planned forward pass and the shape it is padded to."""
-
-    plan: BatchPlan
-    batch_size: int
-    num_documents: int
-
-
-def plan_passes(groups: Sequence[Group], tokens_per_pass: int) -> list[Pass]:
-    """Passes over all groups, longest bucket first, each of about `tokens_per_pass` tokens."""
-    if not groups:
-        return []
-    buckets = choose_buckets(groups)
-    members: dict[tuple[int, int], list[int]] = {}
-    for number, group in enumerate(groups):
-        members.setdefault(bucket_of(group, buckets), []).append(number)
-    passes = []
-    for (prefix, suffix), numbers in sorted(members.items(), reverse=True):
-        num_documents = max(len(groups[number].suffixes) for number in numbers)
-        size = max(1, tokens_per_pass // (prefix + num_documents * suffix))
-        # A power of two above what there is: small calls share the programs of other small calls.
-        size = min(size, 1 << (len(numbers) - 1).bit_length())
-        for start in range(0, len(numbers), size):
-            part = tuple(numbers[start : start + size])
-            passes.append(Pass(BatchPlan(prefix, suffix, part), size, num_documents))
-    return passes
-
-
-def padding_share(groups: Sequence[Group], passes: Sequence[Pass]) -> float:
+def padding_share(groups: Sequence[Group], plans: Sequence[BatchPlan]) -> float:
     """Share of the computed tokens that are padding."""
-    useful = sum(
-        len(groups[number].prefix) + sum(map(len, groups[number].suffixes))
-        for each in passes
-        for number in each.plan.groups
-    )
-    computed = sum(
-        size * (plan.prefix_edge + documents * plan.suffix_edge)
-        for plan, size, documents in passes
-    )
-    return 1.0 - useful / computed
-
-
-def _longest(group: Group) -> int:
-    return max(len(suffix) for suffix in group.suffixes)
+    useful = sum(groups[number].length for plan in plans for number in plan.groups)
+    return 1.0 - useful / sum(plan.batch_size * plan.length for plan in plans)

@@ -10,15 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibjax.data.batching import (
-    BatchPlan,
-    Buckets,
-    Group,
-    Tokens,
-    bucket_of,
-    choose_buckets,
-    collate,
-)
+from calibjax.data.batching import BatchPlan, Group, Packed, bucket_edges, bucket_of, collate
 from calibjax.records import SupervisionRow
 
 
@@ -29,7 +21,7 @@ class Batch(NamedTuple):
     bool, False on padding; row_BNM: int32 row numbers, -1 on padding.
     """
 
-    tokens: Tokens
+    packed: Packed
     temperature_BNM: np.ndarray
     label_BNM: np.ndarray
     mask_BNM: np.ndarray
@@ -49,34 +41,31 @@ class Loader:
         *,
         batch_size: int,
         seed: int = 0,
-        buckets: Buckets | None = None,
     ):
         self.groups = list(groups)
         self.seed = seed
         self.batch_size = batch_size
-        self.buckets = choose_buckets(self.groups) if buckets is None else buckets
+        self.edges = bucket_edges((group.length for group in self.groups), most=4)
         self.num_documents = max(len(group.suffixes) for group in self.groups)
         self.num_rows = max(len(rows_n) for group in self.groups for rows_n in group.rows)
         self._temperature = np.array([row.temperature for row in rows], np.float32)
         self._label = np.array([row.label for row in rows], np.float32)
-        self.batches_per_epoch = len(self.epoch(0))
-        # An epoch's plan is the same for all of its steps.
+        # All steps of an epoch read one plan.
         self._cached_epoch = lru_cache(maxsize=2)(self.epoch)
+        self.batches_per_epoch = len(self._cached_epoch(0))
 
     def epoch(self, epoch: int) -> list[BatchPlan]:
-        """All batches of an epoch: groups shuffled, dealt to their buckets, full batches first out."""
-        order = np.random.default_rng((self.seed, epoch)).permutation(len(self.groups))
-        waiting: dict[tuple[int, int], list[int]] = {}
-        plans = []
-        for number in order:
-            edges = bucket_of(self.groups[number], self.buckets)
-            queue = waiting.setdefault(edges, [])
-            queue.append(int(number))
-            if len(queue) == self.batch_size:
-                plans.append(BatchPlan(*edges, tuple(queue)))
-                queue.clear()
-        plans += [BatchPlan(*edges, tuple(rest)) for edges, rest in waiting.items() if rest]
-        return plans
+        """All batches of an epoch: groups shuffled, dealt to their buckets, batches shuffled."""
+        random = np.random.default_rng((self.seed, epoch))
+        dealt: dict[int, list[int]] = {edge: [] for edge in self.edges}
+        for number in random.permutation(len(self.groups)).tolist():
+            dealt[bucket_of(self.groups[number], self.edges)].append(number)
+        plans = [
+            BatchPlan(edge, self.batch_size, tuple(numbers[start : start + self.batch_size]))
+            for edge, numbers in dealt.items()
+            for start in range(0, len(numbers), self.batch_size)
+        ]
+        return [plans[i] for i in random.permutation(len(plans))]
 
     def plan(self, number: int) -> BatchPlan:
         """Batch `number`, counted over all epochs."""
@@ -85,19 +74,13 @@ class Loader:
 
     def batch(self, number: int) -> Batch:
         """Arrays of batch `number`, counted over all epochs."""
-        return self.arrays(self.plan(number))
-
-    def arrays(self, plan: BatchPlan) -> Batch:
-        """Arrays of a planned batch; all batches share batch_size, documents and rows per document."""
-        shape = (self.batch_size, self.num_documents, self.num_rows)
-        tokens = collate(
-            self.groups, plan, batch_size=self.batch_size, num_documents=self.num_documents
-        )
-        row_BNM = np.full(shape, -1, np.int32)
-        for b, number in enumerate(plan.groups):
-            for n, rows in enumerate(self.groups[number].rows):
+        plan = self.plan(number)
+        packed = collate(self.groups, plan, num_documents=self.num_documents)
+        row_BNM = np.full((self.batch_size, self.num_documents, self.num_rows), -1, np.int32)
+        for b, group in enumerate(plan.groups):
+            for n, rows in enumerate(self.groups[group].rows):
                 row_BNM[b, n, : len(rows)] = rows
         mask_BNM = row_BNM >= 0
-        # Padding takes the values of row 0: real ones, so that nothing outside a range is computed.
+        # Padding takes the values of row 0: real ones, so that nothing out of range is computed.
         index = np.maximum(row_BNM, 0)
-        return Batch(tokens, self._temperature[index], self._label[index], mask_BNM, row_BNM)
+        return Batch(packed, self._temperature[index], self._label[index], mask_BNM, row_BNM)

@@ -115,7 +115,7 @@ class Forecaster:
         shape = (len(queries), max(map(len, documents), default=0), self.decoder.config.hidden_size)
         features_QKD = np.full(shape, np.nan, np.float32)
         if places:
-            groups = make_groups(prefixes, suffixes, max_documents=_DOCUMENTS_PER_PASS)
+            groups = make_groups(prefixes, suffixes, max_documents=_DOCUMENTS_PER_ROW)
             features_QKD[tuple(np.array(places).T)] = extract_features(
                 self.decoder.module, self.model.adapter, groups, num_rows=len(places)
             )
@@ -209,8 +209,8 @@ class Forecaster:
         return scores
 
 
-# Documents of a query in one pass; more share the prefix better, fewer pad each other less.
-_DOCUMENTS_PER_PASS = 8
+# Documents of a query in one row: they share its prefix, but attention is wasted on their pairs.
+_DOCUMENTS_PER_ROW = 5
 
 
 @partial(jax.jit, static_argnums=(0, 1))

@@ -29,8 +29,8 @@ from calibjax.training.state import TrainState, init_state, named_leaves
 from calibjax.training.step import LossFn, make_loss, make_train_step
 from calibjax.training.warmup import Rows, fit_head
 
-# Documents of a query in one group: enough to share a prefix, few enough to fit small batches.
-MAX_DOCUMENTS = 8
+# Documents of a query in one group: they share a prefix, but attention is wasted on their pairs.
+MAX_DOCUMENTS = 5
 
 
 class FitReport(NamedTuple):

@@ -129,8 +129,8 @@ def _stop(run: Run, step: int, batch: Batch, rows: list[str], values: StepMetric
     name = run.leaf_names[bad[0]] if bad else "the loss"
     place = ""
     if run.bad_batch is not None:
-        arrays = batch.tokens._asdict() | batch._asdict()
-        np.savez(run.bad_batch, **{key: arrays[key] for key in arrays if key != "tokens"})
+        arrays = batch.packed._asdict() | batch._asdict()
+        np.savez(run.bad_batch, **{key: arrays[key] for key in arrays if key != "packed"})
         place = f"; batch written to {run.bad_batch}"
     raise TrainingError(
         f"step={step}: {name} is not finite for {int(values.skipped_in_a_row)} batches in a row "

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 
-from calibjax.backbone.decoder import shared_features
+from calibjax.backbone.packed import Packed, packed_features
 from calibjax.data.loader import Batch
 from calibjax.forecaster.losses import Total, class_cross_entropy, soft_cross_entropy
 from calibjax.forecaster.model import forecast_logits
@@ -53,10 +53,10 @@ def batch_logits(
 ) -> jax.Array:
     """Logits [B, N, M, C] of a batch, from one pass of the decoder."""
     model = nnx.merge(graphdef, params, constants)
-    features_BND = shared_features(
-        backbone, *batch.tokens, adapter=model.adapter, dropout_key=dropout_key
+    features_BND = packed_features(
+        backbone, Packed(*batch.packed), adapter=model.adapter, dropout_key=dropout_key
     )
-    return forecast_logits(model, features_BND, batch.temperature_BNM, preset)
+    return forecast_logits(model, features_BND, jnp.asarray(batch.temperature_BNM), preset)
 
 
 def make_train_step(

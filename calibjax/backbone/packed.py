@@ -1,0 +1,65 @@
+"""Features of several documents of a query in one row: the shared prefix, then each document.
+
+Document tokens see the prefix and their own document, at the positions they would have if they
+followed the prefix directly. So the prefix is computed once, documents of different lengths are not
+padded to one another, and rows differ in one length only, which keeps the programs few.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from calibjax.backbone import attention
+from calibjax.backbone.decoder import DecoderModule, _Adapting, _embed, _run_blocks
+from calibjax.backbone.lora import Adapter
+
+
+class Packed(NamedTuple):
+    """One row per query, int32. segments_BT: 0 prefix, n = 1.. for document n, -1 padding;
+    last_BN: place of each document's last token (0 where there is no such document)."""
+
+    tokens_BT: jax.Array
+    positions_BT: jax.Array
+    segments_BT: jax.Array
+    last_BN: jax.Array
+
+
+def packed_features(
+    module: DecoderModule,
+    packed: Packed,
+    *,
+    adapter: Adapter | None = None,
+    dropout_key: jax.Array | None = None,
+    remat: bool = False,
+) -> jax.Array:
+    """`features` of every document's whole sequence (prefix and document), [B, N, D].
+
+    Equal in value and gradient to separate sequences (without dropout, which draws one mask for
+    the prefix). float32. Places without a document hold some finite value.
+    """
+    mask_B1TS = packed_mask(packed.segments_BT)[:, None]
+
+    def attend(q_BTHh: jax.Array, k_BTGh: jax.Array, v_BTGh: jax.Array) -> tuple[jax.Array, None]:
+        own = attention.KeyValues(
+            attention.heads_first(k_BTGh[:, None]), attention.heads_first(v_BTGh[:, None]), mask_B1TS
+        )
+        out = attention.attend(q_BTHh[:, None], own, scale=module.config.attention_scale)
+        return out[:, 0], None
+
+    x_BTD, _ = _run_blocks(
+        module,
+        _embed(module, packed.tokens_BT),
+        packed.positions_BT,
+        attend,
+        _Adapting(adapter, dropout_key, remat),
+    )
+    return jnp.take_along_axis(x_BTD, packed.last_BN[..., None], axis=1).astype(jnp.float32)
+
+
+def packed_mask(segments_BT: jax.Array) -> jax.Array:
+    """Who sees whom, bool [B, T, S]: earlier tokens of the prefix and of one's own document."""
+    T = segments_BT.shape[1]
+    keys_B1S, queries_BT1 = segments_BT[:, None, :], segments_BT[:, :, None]
+    visible = (keys_B1S == 0) | (keys_B1S == queries_BT1)
+    return visible & jnp.tril(jnp.ones((T, T), bool))[None]
