@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from calibjax import textfiles
+from calibjax import storage, textfiles
 from calibjax.data import manifest
 from calibjax.errors import InputError
 from calibjax.records import SupervisionRow
@@ -32,7 +32,8 @@ def build(rows: Iterable[SupervisionRow], directory: str | Path) -> None:
     if not checked:
         raise InputError("rows=[]: expected at least one labelled row; fix: label some questions")
     target.parent.mkdir(parents=True, exist_ok=True)
-    work = target.parent / f".{target.name}.{os.getpid()}.tmp"
+    _recover(target)
+    work = target.parent / f".{target.name}.tmp"
     shutil.rmtree(work, ignore_errors=True)
     try:
         made, shards = write_shards(checked, work, -(-len(checked) // ROWS_PER_SHARD))
@@ -53,6 +54,8 @@ def load(directory: str | Path, *, name: str = "data") -> list[SupervisionRow]:
     from calibjax.data.supervision_builder import read_examples
 
     path = Path(directory)
+    if path.parent.is_dir():
+        _recover(path)
     rebuild = f"python -m launch.label --resume --out={path.parent} and the flags of its run.json"
     found = manifest.verify(path, name=name, rebuild=rebuild)
     rows = [_row(example) for example in read_examples(path, SPLIT)]
@@ -146,11 +149,24 @@ def _row(example: Mapping[str, Any]) -> SupervisionRow:
 
 def _replace(made: Path, target: Path) -> None:
     """Puts `made` in the place of `target`; the old one goes after the new one stands."""
-    old = target.parent / f".{target.name}.{os.getpid()}.old"
+    old = _old(target)
     if target.exists():
         os.replace(target, old)
     os.replace(made, target)
+    storage.sync_directory(target.parent)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def _recover(target: Path) -> None:
+    """Undoes a replacement that was killed between its two renames."""
+    old = _old(target)
+    if old.exists() and not target.exists():
+        os.replace(old, target)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _old(target: Path) -> Path:
+    return target.parent / f".{target.name}.old"
 
 
 __all__: Sequence[str] = ["build", "load", "parse", "read_file"]

@@ -97,6 +97,13 @@ def test_a_build_that_fails_leaves_the_old_set_and_nothing_else(tmp_path, monkey
     assert [path.name for path in tmp_path.iterdir()] == ["s"]
 
 
+def test_a_replacement_killed_between_its_renames_loses_nothing(tmp_path):
+    supervision.build(make_rows(3), tmp_path / "s")
+    (tmp_path / "s").rename(tmp_path / ".s.old")  # as after the first rename
+    assert supervision.load(tmp_path / "s") == make_rows(3)
+    assert [path.name for path in tmp_path.iterdir()] == ["s"]
+
+
 @pytest.mark.parametrize("place", [0, 0.5, 1])
 def test_a_damaged_shard_is_named_with_the_command_that_rebuilds_it(tmp_path, place):
     supervision.build(make_rows(5), tmp_path / "run" / "supervision")
