@@ -8,12 +8,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from calibjax import errors, storage
+from calibjax import errors, progress, storage
 from calibjax.records import Hits, Passage
 from calibjax.retrieval import ranking
+from calibjax.training import signals
 
 _FORMAT = 1  # of the cached vectors; part of their key
 _SPARE = 16  # hits asked for beyond k, so that ties at the cut are seen
+_AT_ONCE = 512  # passages between two signs of progress
 _NPY_MAGIC = b"\x93NUMPY"
 
 
@@ -96,11 +98,21 @@ def _passage_vectors(
         vectors = _read_vectors(directory, len(passages))
         if vectors is not None:
             return vectors
-    texts = [ranking.joined(passage) for passage in passages]
-    vectors = _checked(encoder.encode(texts), len(passages))
+    vectors = _encode([ranking.joined(passage) for passage in passages], encoder)
     if directory is not None:
         _write_vectors(directory, vectors, str(weights))
     return vectors
+
+
+def _encode(texts: Sequence[str], encoder: TextEncoder) -> np.ndarray:
+    parts = []
+    with progress.bar(len(texts), "encode passages", "passages") as advance:
+        for start in range(0, len(texts), _AT_ONCE):
+            signals.check()
+            part = texts[start : start + _AT_ONCE]
+            parts.append(_checked(encoder.encode(part), len(part)))
+            advance(len(part))
+    return np.concatenate(parts)
 
 
 def _checked(vectors: np.ndarray, count: int) -> np.ndarray:
