@@ -1,7 +1,10 @@
 """Normalisers, exact match and F1: the cases that public graders got wrong, and their laws."""
 
+import json
 import math
+import os
 import string
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -70,6 +73,20 @@ def test_f1_counts_repeated_tokens_once_per_gold_token():
 def test_sub_match_needs_whole_tokens():
     assert answers.sub_exact_match("It was in 1948", ["48"]) == 0.0
     assert answers.sub_exact_match("It was 48 percent", ["48%"]) == 1.0
+
+
+@pytest.mark.skipif("CALIBJAX_DATA" not in os.environ, reason="CALIBJAX_DATA is not set")
+def test_exact_match_equals_what_published_systems_were_given():
+    rows = different = 0
+    for path in sorted(Path(os.environ["CALIBJAX_DATA"], "results").glob("adaptive_*.test.jsonl")):
+        for line in path.read_text().split("\n")[:-1]:
+            row = json.loads(line)
+            for system in row["meta"]["systems"].values():
+                if system["pred"] is not None:
+                    rows += 1
+                    found = answers.exact_match(system["pred"], row["answers"])
+                    different += found != system["em"]
+    assert rows > 4000 and different == 0
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
