@@ -1,6 +1,6 @@
 """Metrics, thresholds and frontiers as pure JAX functions; needs nothing else of the package.
 
-Every function takes `weight=` and `where=`; eager calls validate and raise ValueError, calls inside a
+Every function takes `weight=` and `where=`; eager calls validate and raise ValueError, calls in a
 trace return NaN. `NAME_details` beside a function returns counts, flags and bins.
 """
 
@@ -9,6 +9,7 @@ from calibjax.metrics.agreement import (
     agreement,
     agreement_details,
 )
+from calibjax.metrics.bca import BcaInterval, bca_interval
 from calibjax.metrics.bootstrap import (
     BootstrapDetails,
     Interval,
@@ -98,6 +99,14 @@ from calibjax.metrics.selective import (
     normalized_accuracy_coverage_gain,
     normalized_accuracy_coverage_gain_details,
 )
+from calibjax.metrics.study import (
+    FrontierStudy,
+    Splits,
+    ViolationRate,
+    frontier_study,
+    random_splits,
+    violation_rate,
+)
 from calibjax.metrics.thresholds import (
     ConformalThreshold,
     CwarThreshold,
@@ -115,6 +124,8 @@ from calibjax.metrics.thresholds import (
 __all__ = [
     "AccuracyCoverageDetails",
     "Agreement",
+    "BcaInterval",
+    "bca_interval",
     "AurocDetails",
     "BootstrapDetails",
     "BrierDecomposition",
@@ -129,12 +140,15 @@ __all__ = [
     "DeployableDetails",
     "DeployableFrontier",
     "FrontierDetails",
+    "FrontierStudy",
     "Interval",
     "MeanDetails",
     "NullReference",
     "RankedDetails",
     "ScoreThreshold",
     "SkillDetails",
+    "Splits",
+    "ViolationRate",
     "accuracy",
     "accuracy_at_coverage",
     "accuracy_at_coverage_details",
@@ -180,6 +194,7 @@ __all__ = [
     "expected_calibration_error",
     "expected_calibration_error_details",
     "expected_violation",
+    "frontier_study",
     "full_success_at_k",
     "full_success_at_k_details",
     "log_loss",
@@ -196,8 +211,10 @@ __all__ = [
     "percentile_interval",
     "random_frontier",
     "random_frontier_details",
+    "random_splits",
     "recall_at_k",
     "recall_at_k_details",
     "reciprocal_rank",
     "reciprocal_rank_details",
+    "violation_rate",
 ]

@@ -7,49 +7,64 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax.errors import input_error
-from calibjax.metrics._validation import as_column, as_mask, check_lengths, raise_first_fault
+from calibjax.metrics._validation import as_mask, check_lengths, is_traced
 
 
 class Plan(NamedTuple):
     """Who is drawn in place of whom.
 
-    Units are rows, or clusters of rows. Unit j stands at position j; its draw comes uniformly from
-    the `size[j]` units that start at `offset[j]` (its stratum). unit_of_row: unit of each row, or
-    `num_units` for rows that are never drawn.
+    Units are rows, or clusters of rows. The draw of position j comes uniformly from the `size[j]`
+    units that start at `offset[j]` (its stratum); size 0 draws nobody. unit_of_row: unit of each
+    row, `len(offset)` for rows that are never drawn; None when the units are the rows.
     """
 
-    offset: np.ndarray
-    size: np.ndarray
-    unit_of_row: np.ndarray
-
-    @property
-    def num_units(self) -> int:
-        return self.offset.shape[0]
+    offset: Any
+    size: Any
+    unit_of_row: Any
 
 
 def make_plan(n: int, cluster: Any = None, stratify: Any = None, where: Any = None) -> Plan:
-    """Plan for `n` rows; cluster and stratify are (n,) labels of any kind, where (n,) bool."""
+    """Plan for `n` rows; cluster and stratify are (n,) labels of any kind, where (n,) bool.
+
+    A mask may be traced, labels may not.
+    """
     labels = {"cluster": cluster, "stratify": stratify}
     given = {k: _label_column(k, v) for k, v in labels.items() if v is not None}
-    used = np.ones(n, bool) if where is None else np.asarray(as_mask("where", where))
-    check_lengths({"arrays": np.empty(n), "where": used, **given})
-    rows = np.flatnonzero(used)
-    unit = _dense(given["cluster"][rows]) if cluster is not None else np.arange(rows.size)
+    used = None if where is None else as_mask("where", where)
+    columns = given if used is None else {**given, "where": used}
+    check_lengths({"arrays": np.empty(n), **columns})
+    if not given:
+        return _plan_of_rows(n, used)
+    if is_traced(used):
+        raise input_error("where", "<traced>", "a concrete mask beside cluster or stratify")
+    rows = np.arange(n) if used is None else np.flatnonzero(np.asarray(used))
+    unit = dense_labels(given["cluster"][rows]) if cluster is not None else np.arange(rows.size)
     num_units = int(unit.max()) + 1 if rows.size else 0
     stratum = np.zeros(num_units, np.int64)
     if stratify is not None:
-        of_row = _dense(given["stratify"][rows])
+        of_row = dense_labels(given["stratify"][rows])
         stratum[unit] = of_row
         _check_nested(stratum[unit] == of_row, rows)
     order = np.argsort(stratum, kind="stable")
     position = np.empty(num_units, np.int64)
     position[order] = np.arange(num_units)
-    counts = np.bincount(stratum) if num_units else np.zeros(0, np.int64)
+    counts = np.bincount(stratum, minlength=1)
     starts = np.cumsum(counts) - counts
     unit_of_row = np.full(n, num_units)
     unit_of_row[rows] = position[unit]
     ordered = stratum[order]
     return Plan(*(a.astype(np.int32) for a in (starts[ordered], counts[ordered], unit_of_row)))
+
+
+def _plan_of_rows(n: int, used: Any) -> Plan:
+    """Rows drawn among those in use, as if the others had never been there."""
+    if used is None:
+        return Plan(np.zeros(n, np.int32), np.full(n, n, np.int32), None)
+    used = jnp.asarray(used)
+    count = jnp.sum(used, dtype=jnp.int32)
+    position = jnp.cumsum(used, dtype=jnp.int32) - 1
+    size = jnp.where(jnp.arange(n, dtype=jnp.int32) < count, count, 0)
+    return Plan(jnp.zeros(n, jnp.int32), size, jnp.where(used, position, n))
 
 
 def _label_column(name: str, value: Any) -> np.ndarray:
@@ -59,7 +74,7 @@ def _label_column(name: str, value: Any) -> np.ndarray:
     return array
 
 
-def _dense(labels: np.ndarray) -> np.ndarray:
+def dense_labels(labels: np.ndarray) -> np.ndarray:
     """Labels as 0, 1, ... in order of first appearance."""
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[inverse]
@@ -75,15 +90,13 @@ def _check_nested(same: np.ndarray, rows: np.ndarray) -> None:
 
 def row_weights(plan: Plan, key: jax.Array, replicate: jax.Array) -> jax.Array:
     """How often each row (n,) int32 is drawn in `replicate`: a function of the arguments alone."""
-    bits = jax.random.bits(jax.random.fold_in(key, replicate), (plan.num_units,), jnp.uint32)
+    num_units = plan.offset.shape[0]
+    bits = jax.random.bits(jax.random.fold_in(key, replicate), (num_units,), jnp.uint32)
     drawn = plan.offset + scale_bits(bits, jnp.asarray(plan.size).astype(jnp.uint32))
+    once = jnp.minimum(jnp.asarray(plan.size), 1)
     # The extra slot is the unit of rows that are never drawn.
-    counts = jnp.zeros(plan.num_units + 1, jnp.int32).at[drawn].add(1)
-    if plan.unit_of_row.shape[0] == plan.num_units and np.array_equal(
-        plan.unit_of_row, np.arange(plan.num_units)
-    ):
-        return counts[:-1]
-    return counts[plan.unit_of_row]
+    counts = jnp.zeros(num_units + 1, jnp.int32).at[drawn].add(once)
+    return counts[:-1] if plan.unit_of_row is None else counts[plan.unit_of_row]
 
 
 def scale_bits(bits: jax.Array, size: jax.Array) -> jax.Array:

@@ -175,12 +175,12 @@ def _traceable(fn: Callable, arrays: Mapping[str, Any], base: jax.Array) -> bool
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _call(fn: Callable, arrays: dict, weight: jax.Array) -> jax.Array:
+def call_metric(fn: Callable, arrays: dict, weight: jax.Array) -> jax.Array:
     return jnp.asarray(fn(**arrays, weight=weight))
 
 
 def _shape(fn: Callable, arrays: dict, weight: jax.Array) -> None:
-    _call.trace(fn, arrays, weight)  # cached by function and shapes, unlike jax.eval_shape
+    call_metric.trace(fn, arrays, weight)  # cached by function and shapes, unlike jax.eval_shape
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -196,14 +196,13 @@ def _bootstrap(functions, level, arrays, base, plan: Plan, key, indices) -> dict
         draws = jax.vmap(lambda b: row_weights(plan, key, b), out_axes=1)(replicates)
         weight_nB = draws.astype(base.dtype) * base[:, None]
         return jax.vmap(
-            lambda w: {name: _call(fn, arrays, w) for name, fn in functions}, in_axes=1
+            lambda w: {name: call_metric(fn, arrays, w) for name, fn in functions}, in_axes=1
         )(weight_nB)
 
     results = jax.lax.map(evaluate, padded.reshape(pieces, chunk))
     results = jax.tree.map(lambda x: x.reshape((-1,) + x.shape[2:])[:count], results)
-    return {
-        name: _interval(_call(fn, arrays, base), results[name], level) for name, fn in functions
-    }
+    estimates = {name: call_metric(fn, arrays, base) for name, fn in functions}
+    return {name: _interval(estimates[name], results[name], level) for name in estimates}
 
 
 def _gathered(name, fn, arrays, base, plan, key, num_replicates):
@@ -272,9 +271,13 @@ def _exact_position(q: Fraction, last: jax.Array, size: int, dtype) -> tuple[jax
     return floors[last], rests[last]
 
 
+def interval_of(estimate: jax.Array, replicates: jax.Array, level: Fraction) -> Interval:
+    """Percentile interval from replicates on the first axis."""
+    return Interval(estimate, *_quantiles(replicates, level))
+
+
 def _interval(estimate: jax.Array, replicates: jax.Array, level: Fraction) -> BootstrapDetails:
-    low, high, valid = _quantiles(replicates, level)
-    return BootstrapDetails(estimate, low, high, valid, replicates)
+    return BootstrapDetails(*interval_of(estimate, replicates, level), replicates)
 
 
 def paired_difference(

@@ -145,7 +145,7 @@ def normalized_accuracy_coverage_gain(
     Shapes as `area_under_accuracy_coverage`; the oracle ranks these very labels. NaN if all rows
     are right or all wrong.
 
-    >>> print(normalized_accuracy_coverage_gain([4, 3, 2, 1], [1, 1, 0, 0]))
+    >>> print(normalized_accuracy_coverage_gain([4, 3, 2, 1], [1, 1, 0, 0]).round(3))
     1.0
     """
     return normalized_accuracy_coverage_gain_details(
