@@ -38,11 +38,11 @@ def template_query(question: str) -> str:
     >>> template_query("Which is longer, the Nile or the Rhine?")
     'Tell me what helps to answer this: Which is longer, the Nile or the Rhine?'
     """
-    text = " ".join(question.split()).rstrip(" ?.!")
-    match = _TOPIC.fullmatch(text)
+    text = " ".join(question.split())
+    match = _TOPIC.fullmatch(text.rstrip(" ?.!"))
     if match and not _CHOICE.search(match["topic"]):
         return f"Tell me about {match['topic']}."
-    return f"Tell me what helps to answer this: {text}?"
+    return f"Tell me what helps to answer this: {text}"
 
 
 def check_writer(name: str) -> None:

@@ -42,8 +42,8 @@ class Stage:
     def run(self, requests: Sequence[Request], ask: Ask) -> list[dict[str, Any]]:
         """Results in the order of `requests`.
 
-        ask: given the numbers of some requests, yields (number, result); each result is on disk
-        before the next is taken. A signal ends the stage between two results.
+        ask: given the numbers of some requests, yields (number, result) for each; a result is on
+        disk before the next is taken. A signal ends the stage between two batches.
         """
         keys = [self._key(request) for request in requests]
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,26 +54,23 @@ class Stage:
             self.counts["n_stale"] = len(known.keys() - set(keys))
             with bar(len(keys), self.name) as advance:
                 advance(self.counts["n_kept"])
-                for key, row in self._ask_for(missing, keys, ask):
-                    log.append(row)
-                    known[key] = row
-                    advance(1)
+                for start in range(0, len(missing), self._batch_size):
+                    signals.check()
+                    numbers = missing[start : start + self._batch_size]
+                    for number, result in ask(numbers):
+                        known[keys[number]] = self._row(keys[number], result)
+                        log.append(known[keys[number]])
+                        self.counts["n_asked"] += 1
+                    advance(len(numbers))
         rows = [known[key] for key in keys]
         self.counts["n_tokens"] = sum(row.get("n_tokens", 0) for row in rows)
         self._compact(rows)
         return rows
 
-    def _ask_for(
-        self, missing: list[int], keys: list[Key], ask: Ask
-    ) -> Iterator[tuple[Key, dict[str, Any]]]:
-        for start in range(0, len(missing), self._batch_size):
-            signals.check()
-            for number, result in ask(missing[start : start + self._batch_size]):
-                question_id, passage_id, sha = keys[number]
-                row = {"question_id": question_id, "passage_id": passage_id, "stage": self.name}
-                yield keys[number], row | {"sha256": sha, **storage.plain(result)}
-                self.counts["n_asked"] += 1
-                signals.check()
+    def _row(self, key: Key, result: dict[str, Any]) -> dict[str, Any]:
+        question_id, passage_id, sha = key
+        row = {"question_id": question_id, "passage_id": passage_id, "stage": self.name}
+        return row | {"sha256": sha, **storage.plain(result)}
 
     def _key(self, request: Request) -> Key:
         sha = storage.sha256_json([self.name, request.content])
