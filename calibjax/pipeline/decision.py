@@ -1,6 +1,6 @@
 """Stage 4: guidance by the plain reader, decisions of the user model, verdicts on both."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -122,10 +122,10 @@ def _decisions(
 
 
 def _ask_once(
-    model: Model, stage: Stage, asked: Iterable[Asked], sampling: Sampling
+    model: Model, stage: Stage, asked: Sequence[Asked], sampling: Sampling
 ) -> list[list[str]]:
     """Texts of every request; equal ones share one reply, so methods that agree stay paired."""
-    keys = [repr(one) for one in (asked := list(asked))]
+    keys = [repr(one) for one in asked]
     unique = dict(zip(keys, asked))
     replies = generate(model, stage, list(unique.values()), sampling)
     by_key = dict(zip(unique, replies))

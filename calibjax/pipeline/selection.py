@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike
+from jax.typing import ArrayLike
 
 from calibjax.forecaster import Forecaster
 from calibjax.generation.prompts import rewrite_messages
