@@ -9,6 +9,6 @@ __all__ = ["Decoder", "load_decoder", "load_encoder"]
 
 def load_encoder(source: Any, *, pooling: str | None = None, **options: Any) -> Any:
     """The `Encoder` at `source`; see `backbone.encoder.load_encoder`."""
-    from calibjax.backbone import encoder
+    from calibjax.backbone.encoder import load_encoder as load
 
-    return encoder.load_encoder(source, pooling=pooling, **options)
+    return load(source, pooling=pooling, **options)

@@ -17,7 +17,7 @@ class Found:
 
 
 def locate(source: str | PurePath) -> Found:
-    """The weights of `source`; InputError saying what was looked for, and where, if there are none.
+    """The weights of `source`; without any, InputError saying what was looked for, and where.
 
     Nothing is downloaded and no package is imported: a package's files are read from its record.
     """
@@ -34,8 +34,8 @@ def locate(source: str | PurePath) -> Found:
     if cached is not None:
         return Found(cached)
     raise InputError(
-        f"{name}: no weights found: no such path in {Path.cwd()}, no installed package with weights "
-        f"of that name, no such model in the local hub cache ({_hub_cache()}); "
+        f"{name}: no weights found: no such path in {Path.cwd()}, no installed package of "
+        f"that name with weights, no such model in the local hub cache ({_hub_cache()}); "
         f"fix: give a Hugging Face directory or a .gguf file, or install or download {name}"
     )
 

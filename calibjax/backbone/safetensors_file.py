@@ -26,13 +26,13 @@ class SafetensorsFile:
         self.path = path
         header = read_header(path)
         self.metadata = header.pop("__metadata__", {})
-        # The library checks offsets, overlaps, holes and sizes; its own reader takes over from here.
+        # The library checks offsets, overlaps, holes and sizes, and reads from here on.
         self._file = _open(path)
         self.shapes = {name: tuple(entry["shape"]) for name, entry in header.items()}
         self._dtypes = {name: entry["dtype"] for name, entry in header.items()}
 
     def read(self, name: str) -> np.ndarray:
-        """The tensor in its own floating type; InputError naming it if that is not so or not finite."""
+        """The tensor in its own type; InputError naming it unless that is floating and finite."""
         if self._dtypes[name] not in _DTYPES:
             expected = ", ".join(_DTYPES)
             raise input_error(f"{self.path}: {name}", self._dtypes[name], f"one of {expected}")

@@ -16,7 +16,7 @@ _MOST_NAMES = 8
 
 @dataclass(frozen=True)
 class NameTable:
-    """A format's tensor names: `top` for the module's own, `block` within "`stem`" + number + "."."""
+    """A format's names: `top` of the module itself, `stem`, number and `block` of a block."""
 
     top: Mapping[str, str]
     stem: str

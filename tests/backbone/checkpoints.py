@@ -172,8 +172,10 @@ def _add_tokenizer(writer: Any) -> None:
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("smollm")
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
-    writer.add_token_list(sorted(vocabulary, key=lambda token: vocabulary[token]))
-    writer.add_token_types([3] * 3 + [1] * (len(vocabulary) - 3))
+    tokens = sorted(vocabulary, key=lambda token: vocabulary[token])
+    # An array must not be empty, so one byte gives way to what the only merge makes.
+    writer.add_token_list([*tokens[:-1], "ab"])
+    writer.add_token_types([3] * 3 + [1] * (len(tokens) - 3))
     writer.add_token_merges(["a b"])
     writer.add_eos_token_id(2)
     writer.add_pad_token_id(0)
