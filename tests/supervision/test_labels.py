@@ -251,14 +251,14 @@ def test_the_reader_can_write_the_queries(tmp_path):
 
 
 def test_a_real_sampler_gives_the_same_rows_in_any_batch_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(labels, "GUIDANCE_TOKENS", 4)
     monkeypatch.setattr(labels, "DECISION_TOKENS", 4)
     decoder = tiny_decoder()
-    model = Model(Sampler(decoder), "tiny", decoder.tokenizer)
+    user = Model(Sampler(decoder), "tiny", decoder.tokenizer)
     rows = []
     for size in (1, 32):
         settings = SETTINGS._replace(batch_size=size, docs_per_question=2, draws=2)
-        labeller = Labeller(model, model, AliasGrader(), tmp_path / str(size), settings)
+        reader = Model(Scripted(), "scripted")
+        labeller = Labeller(reader, user, AliasGrader(), tmp_path / str(size), settings)
         rows.append(labeller.label(QUESTIONS[:1], Ranked(), PASSAGES).rows)
     assert rows[0] == rows[1] and len(rows[0]) == 2
     assert any(row.decisions[0] != row.decisions[1] for row in rows[0])
