@@ -5,7 +5,7 @@ followed the prefix directly. So the prefix is computed once, documents of diffe
 padded to one another, and rows differ in one length only, which keeps the programs few.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,10 +19,10 @@ class Packed(NamedTuple):
     """One row per query, int32. segments_BT: 0 prefix, n = 1.. for document n, -1 padding;
     last_BN: place of each document's last token (0 where there is no such document)."""
 
-    tokens_BT: jax.Array
-    positions_BT: jax.Array
-    segments_BT: jax.Array
-    last_BN: jax.Array
+    tokens_BT: Any
+    positions_BT: Any
+    segments_BT: Any
+    last_BN: Any
 
 
 def packed_features(
@@ -41,9 +41,8 @@ def packed_features(
     mask_B1TS = packed_mask(packed.segments_BT)[:, None]
 
     def attend(q_BTHh: jax.Array, k_BTGh: jax.Array, v_BTGh: jax.Array) -> tuple[jax.Array, None]:
-        own = attention.KeyValues(
-            attention.heads_first(k_BTGh[:, None]), attention.heads_first(v_BTGh[:, None]), mask_B1TS
-        )
+        k_B1GSh, v_B1GSh = (attention.heads_first(x[:, None]) for x in (k_BTGh, v_BTGh))
+        own = attention.KeyValues(k_B1GSh, v_B1GSh, mask_B1TS)
         out = attention.attend(q_BTHh[:, None], own, scale=module.config.attention_scale)
         return out[:, 0], None
 

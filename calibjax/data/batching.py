@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from calibjax.backbone.packed import Packed
+
 # What compiling one more program costs, in tokens of computation.
 TOKENS_PER_BUCKET = 2000
 
@@ -37,15 +39,6 @@ class BatchPlan(NamedTuple):
     groups: tuple[int, ...]
 
 
-class Packed(NamedTuple):
-    """Arrays of `backbone.packed.Packed`, on the host."""
-
-    tokens_BT: np.ndarray
-    positions_BT: np.ndarray
-    segments_BT: np.ndarray
-    last_BN: np.ndarray
-
-
 def make_groups(
     prefixes: Sequence[tuple[int, ...]],
     suffixes: Sequence[tuple[int, ...]],
@@ -63,7 +56,8 @@ def make_groups(
         by_prefix.setdefault(prefix, {}).setdefault(suffix, []).append(row)
     groups = []
     for prefix, documents in by_prefix.items():
-        parts: list[list[tuple[int, ...]]] = [[] for _ in range(-(-len(documents) // max_documents))]
+        num_parts = -(-len(documents) // max_documents)
+        parts: list[list[tuple[int, ...]]] = [[] for _ in range(num_parts)]
         for suffix in sorted(documents, key=len, reverse=True):
             open_parts = [part for part in parts if len(part) < max_documents]
             min(open_parts, key=lambda part: sum(map(len, part))).append(suffix)
@@ -121,7 +115,7 @@ def plan_passes(groups: Sequence[Group], tokens_per_pass: int) -> list[BatchPlan
 
 
 def collate(groups: Sequence[Group], plan: BatchPlan, *, num_documents: int) -> Packed:
-    """Arrays of one planned batch, padded to its batch size, length and `num_documents`."""
+    """NumPy arrays of one planned batch, padded to its size, length and `num_documents`."""
     shape = (plan.batch_size, plan.length)
     packed = Packed(
         np.zeros(shape, np.int32),

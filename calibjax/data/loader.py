@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibjax.data.batching import BatchPlan, Group, Packed, bucket_edges, bucket_of, collate
+from calibjax.backbone.packed import Packed
+from calibjax.data.batching import BatchPlan, Group, bucket_edges, bucket_of, collate
 from calibjax.records import SupervisionRow
 
 

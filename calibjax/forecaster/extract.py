@@ -41,7 +41,7 @@ def extract_features(
     plans: Iterable[BatchPlan] = plan_passes(groups, tokens_per_pass)
     for plan in progress.track(plans, label, "passes") if label else plans:
         signals.check()
-        packed = Packed(*collate(groups, plan, num_documents=num_documents))
+        packed = collate(groups, plan, num_documents=num_documents)
         features_BND = np.asarray(_jitted_features(backbone, adapter, packed))
         if features_ND is None:
             features_ND = np.full((num_rows, features_BND.shape[-1]), np.nan, np.float32)

@@ -29,7 +29,7 @@ MARGINAL_TEMPERATURES = (1.0, 1.1, 1.2, 1.3, 1.4, 1.5)
 
 
 class Reranked(NamedTuple):
-    """order: document numbers, best first, ties in input order; confidence: theirs, in that order."""
+    """order: document numbers, best first (ties in input order); confidence: in that order."""
 
     order: np.ndarray
     confidence: np.ndarray
@@ -201,11 +201,10 @@ class Forecaster:
         if not present.any():
             return np.full(present.shape, np.nan, np.float32)
         query, _ = np.nonzero(present)
-        graphdef, values = nnx.split(self.model)
+        features_ND, t_NM = jnp.asarray(features_QKD[present]), jnp.asarray(t_QM[query])
         scores = np.full(present.shape, np.nan, np.float32)
-        scores[present] = _mean_probability(
-            graphdef, self.preset, values, jnp.asarray(features_QKD[present]), jnp.asarray(t_QM[query])
-        )
+        graphdef, values = nnx.split(self.model)
+        scores[present] = _mean_probability(graphdef, self.preset, values, features_ND, t_NM)
         return scores
 
 

@@ -41,6 +41,12 @@ class ForecastModel(nnx.Module):
         self.scale = FeatureStatistic(jnp.ones(num_features))
 
 
+def split_model(model: ForecastModel) -> tuple[nnx.GraphDef, nnx.State, nnx.State]:
+    """Structure, trainables and constants; `nnx.merge` puts them together again."""
+    graphdef, params, *rest = nnx.split(model, nnx.Param, ...)
+    return graphdef, params, rest[0]
+
+
 def forecast_logits(
     model: ForecastModel, features: jax.Array, temperatures: jax.Array, preset: Preset
 ) -> jax.Array:
@@ -51,7 +57,7 @@ def forecast_logits(
         ones = (1,) * (h.ndim - 1)
         h = (h - model.mean[...].reshape(*ones, -1)) / model.scale[...].reshape(*ones, -1)
     h = h[..., None, :]
-    if model.temperature_kernel is None:
+    if model.temperature_kernel is None or preset.fourier is None:
         h = jnp.broadcast_to(h, (*temperatures.shape, h.shape[-1]))
     else:
         code = fourier_features(

@@ -1,4 +1,4 @@
-"""The forecaster's input: the guidance prompt of (q, d) as token ids, cut where the document starts.
+"""The forecaster's input: the guidance prompt of (q, d), as ids cut where the document starts.
 
 Reading the very prompt that guidance is written from is what makes h a feature of the guidance to
 come (CalibRAG, section 3.2). All documents of a query share the prefix.
@@ -66,6 +66,7 @@ def title_and_text(document: Any) -> tuple[str, str]:
 def check_lists(queries: Sequence[str], documents: Sequence[Any]) -> None:
     """One list of documents per query, or InputError."""
     if isinstance(queries, str) or isinstance(documents, Mapping):
-        raise input_error("queries", type(queries).__name__, "a list, with a list of documents each")
+        raise input_error("queries", type(queries).__name__, "a list, and a list of documents each")
     if len(queries) != len(documents):
-        raise input_error("documents", f"{len(documents)} lists", f"one list per query, {len(queries)}")
+        expected = f"one list per query, {len(queries)}"
+        raise input_error("documents", f"{len(documents)} lists", expected)

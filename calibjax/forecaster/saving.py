@@ -12,6 +12,7 @@ from flax import nnx
 from calibjax import storage
 from calibjax.backbone.load import Decoder
 from calibjax.errors import InputError, input_error
+from calibjax.forecaster.model import split_model
 from calibjax.forecaster.presets import Preset
 from calibjax.training.checkpoint import (
     CheckpointError,
@@ -41,7 +42,7 @@ def save(forecaster: "Forecaster", path: str | os.PathLike) -> None:
     path = Path(path)
     if path.exists() and any(path.iterdir()) and not (path / "manifest.json").is_file():
         raise input_error("path", path, "a new directory, or a saved forecaster to replace")
-    _, params, constants = nnx.split(forecaster.model, nnx.Param, ...)
+    _, params, constants = split_model(forecaster.model)
     info = describe(forecaster)
     write_arrays(path, {"params": params, "constants": constants}, info=info)
     storage.write_text(path / "README.md", card(info))
@@ -59,7 +60,7 @@ def load(path: str | os.PathLike, backbone: Decoder | str) -> "Forecaster":
     # The saved preset is already the method's variant.
     forecaster = Forecaster(decoder, Preset(**manifest["preset"]), key=jax.random.key(0))
     forecaster.method = manifest["method"]
-    graphdef, params, constants = nnx.split(forecaster.model, nnx.Param, ...)
+    graphdef, params, constants = split_model(forecaster.model)
     arrays, _ = read_arrays(directory, {"params": params, "constants": constants})
     forecaster.model = nnx.merge(graphdef, arrays["params"], arrays["constants"])
     return forecaster
@@ -96,7 +97,8 @@ def card(info: Mapping[str, Any]) -> str:
 
 Forecasts the probability that a user at a given temperature decides correctly after reading a
 document for a query. Method `{info["method"]}`, preset `{preset["name"]}`, LoRA rank
-{preset["lora_rank"]} on `{preset["lora_targets"]}`, temperatures {preset["t_min"]} to {preset["t_max"]}.
+{preset["lora_rank"]} on `{preset["lora_targets"]}`; temperatures from {preset["t_min"]} to
+{preset["t_max"]}.
 
 It needs the decoder it was trained on: `{backbone["source"]}`, sha256 `{backbone["sha256"]}`.
 

@@ -78,7 +78,7 @@ class Checkpoints:
             shutil.rmtree(path, ignore_errors=True)
 
     def _first_good(self, candidates: list[int]) -> Path:
-        faults = []
+        faults: list[str] = []
         for step in candidates:
             path = self.directory / str(step)
             fault = find_fault(path)
@@ -141,8 +141,9 @@ def read_arrays(path: Path, template: Any) -> tuple[Any, dict[str, Any]]:
     for name, leaf in leaves.items():
         # orbax would cast another type in silence and leave a missing array abstract.
         if manifest["arrays"].get(name) != _signature(leaf):
-            found = manifest["arrays"].get(name, "none of that name")
-            raise CheckpointError(f"checkpoint={path}: array {name} is {found}, not {_signature(leaf)}")
+            found = manifest["arrays"].get(name, "missing")
+            text = f"array {name} is {found}, not {_signature(leaf)}"
+            raise CheckpointError(f"checkpoint={path}: {text}")
     context = ocp.Context()
     context.pytree.loading.partial_load = True
     with context:

@@ -83,8 +83,8 @@ def fit(
     data, held_out = (prepare(decoder, preset, part) for part in (rows, validation))
     loss_fn = make_loss(preset, class_weights(data.label, balanced=preset.balanced_classes))
     checkpoints = None if out is None else Checkpoints(Path(out) / "checkpoint")
-    continuing = checkpoints is not None and resume and bool(checkpoints.steps())
-    if not continuing:
+    earlier = checkpoints if resume and checkpoints and checkpoints.steps() else None
+    if earlier is None:
         model = start_head(decoder, model, preset, data, held_out, loss_fn)
     schedule = learning_rate_schedule(
         preset.schedule,
@@ -95,8 +95,8 @@ def fit(
     tx = adamw(schedule, weight_decay=preset.weight_decay, clip_norm=preset.clip_norm)
     graphdef, state = init_state(model, tx)
     best = None
-    if continuing:
-        state, best = _restored(checkpoints, state)
+    if earlier is not None:
+        state, best = _restored(earlier, state)
     with ExitStack() as stack:
         run = Run(
             train_step=make_train_step(graphdef, preset, tx, loss_fn),
@@ -130,8 +130,8 @@ def split_by_question(
     """(train, validation): a seeded share of the questions, never of the rows, is set aside."""
     ids = sorted({row.question_id for row in rows})
     if len(ids) < 2:
-        fix = "give more questions, or validation rows"
-        raise input_error("rows", f"{len(rows)} of {len(ids)} questions", "two or more questions", fix)
+        fix = "give rows of more questions, or validation rows"
+        raise input_error("questions", len(ids), "two or more", fix)
     order = np.random.default_rng(seed).permutation(len(ids))
     count = max(1, round(fraction * len(ids)))
     held_out = {ids[i] for i in order[:count]}

@@ -1,4 +1,4 @@
-"""The training loop: steps, metrics one step late, validation, checkpoints, and exact resumption."""
+"""The training loop: steps, metrics one step late, validation, checkpoints, exact resumption."""
 
 import hashlib
 import time
@@ -91,10 +91,11 @@ def train(run: Run, state: TrainState, best: Best | None) -> tuple[TrainState, B
 
 def _validate(run: Run, state: TrainState, step: int, best: Best | None) -> Best:
     loss = run.evaluate(state)
-    improved = best is None or loss < best.loss
-    run.log({"step": step, "validation_loss": loss, "improved": improved})
+    if best is None or loss < best.loss:
+        best = Best(loss, step, jax.device_get(state.params))
+    run.log({"step": step, "validation_loss": loss, "best_step": best.step})
     _save(run, state, step, loss)
-    return Best(loss, step, jax.device_get(state.params)) if improved else best
+    return best
 
 
 def _save(run: Run, state: TrainState, step: int, loss: float | None) -> None:

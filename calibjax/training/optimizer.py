@@ -11,10 +11,11 @@ SCHEDULES = ("linear", "cosine")
 def learning_rate_schedule(
     schedule: str, *, peak: float, steps: int, warmup_steps: int
 ) -> optax.Schedule:
-    """Step -> learning rate: linear from 0 to `peak` in `warmup_steps`, then down to 0 at `steps`."""
+    """Step -> learning rate: from 0 up to `peak` in `warmup_steps`, then down to 0 at `steps`."""
     if not 0 <= warmup_steps < steps:
         expected = f"an integer from 0 to steps - 1 = {steps - 1}"
-        raise input_error("warmup_steps", warmup_steps, expected, "warm up for less, or train longer")
+        fix = "warm up for less, or train longer"
+        raise input_error("warmup_steps", warmup_steps, expected, fix)
     if schedule not in SCHEDULES:
         raise input_error("schedule", schedule, " or ".join(SCHEDULES))
     rest = steps - warmup_steps

@@ -1,4 +1,4 @@
-"""What a training run carries from step to step: arrays only, and nothing of the frozen backbone."""
+"""What a training run carries from step to step: arrays only, nothing of the frozen backbone."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,7 @@ import numpy as np
 import optax
 from flax import nnx
 
-from calibjax.forecaster.model import ForecastModel
+from calibjax.forecaster.model import ForecastModel, split_model
 
 
 @jax.tree_util.register_dataclass
@@ -33,7 +33,7 @@ def init_state(
     model: ForecastModel, tx: optax.GradientTransformation
 ) -> tuple[nnx.GraphDef, TrainState]:
     """Split the model once; the graph definition rebuilds it inside the step."""
-    graphdef, params, constants = nnx.split(model, nnx.Param, ...)
+    graphdef, params, constants = split_model(model)
     # Each counter its own buffer: a donated buffer must not be given twice.
     counters = [jnp.asarray(np.zeros((), np.int32)) for _ in range(3)]
     return graphdef, TrainState(params, constants, tx.init(params), *counters)

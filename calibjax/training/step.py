@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
+from jax.typing import ArrayLike
 
-from calibjax.backbone.packed import Packed, packed_features
+from calibjax.backbone.packed import packed_features
 from calibjax.data.loader import Batch
 from calibjax.forecaster.losses import Total, class_cross_entropy, soft_cross_entropy
 from calibjax.forecaster.model import forecast_logits
@@ -19,8 +20,8 @@ LossFn = Callable[[jax.Array, jax.Array, jax.Array], Total]
 
 
 class StepMetrics(NamedTuple):
-    """loss: mean over the rows, nats; weight: rows (or their class weight); finite_leaves: bool [n],
-    one per trainable leaf in the order of `named_leaves`; ok: whether the update was applied."""
+    """loss: mean over the rows, nats; weight: rows (or their class weight); ok: whether the update
+    was applied; finite_leaves: bool [n], per trainable leaf in the order of `named_leaves`."""
 
     loss: jax.Array
     weight: jax.Array
@@ -31,13 +32,15 @@ class StepMetrics(NamedTuple):
     skipped_in_a_row: jax.Array
 
 
-def make_loss(preset: Preset, class_weight_C: jax.Array | None = None) -> LossFn:
+def make_loss(preset: Preset, class_weight_C: ArrayLike) -> LossFn:
     """(logits [..., C], label, mask) -> Total for the preset's number of outputs."""
     if preset.num_outputs <= 2:
         return soft_cross_entropy
 
+    weight_C = jnp.asarray(class_weight_C, jnp.float32)
+
     def loss(logits: jax.Array, label: jax.Array, mask: jax.Array) -> Total:
-        return class_cross_entropy(logits, label, mask, class_weight_C)
+        return class_cross_entropy(logits, label, mask, weight_C)
 
     return loss
 
@@ -54,7 +57,7 @@ def batch_logits(
     """Logits [B, N, M, C] of a batch, from one pass of the decoder."""
     model = nnx.merge(graphdef, params, constants)
     features_BND = packed_features(
-        backbone, Packed(*batch.packed), adapter=model.adapter, dropout_key=dropout_key
+        backbone, batch.packed, adapter=model.adapter, dropout_key=dropout_key
     )
     return forecast_logits(model, features_BND, jnp.asarray(batch.temperature_BNM), preset)
 

@@ -1,20 +1,18 @@
-"""Full-batch training of W_p and head on cached features: seconds, and most of what there is to win.
+"""Full-batch training of W_p and head on cached features of the frozen decoder: a few seconds.
 
-With a few hundred labelled rows the adapter alone cannot tell signal from noise; a head that starts
-near its optimum lets joint training begin where the loss is already low.
+A head that starts near its optimum lets joint training begin where the loss is already low.
 """
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from flax import nnx
 
 from calibjax.forecaster.losses import soft_log_loss
-from calibjax.forecaster.model import ForecastModel, forecast_logits
+from calibjax.forecaster.model import ForecastModel, forecast_logits, split_model
 from calibjax.forecaster.presets import Preset
 from calibjax.training.optimizer import adamw
 from calibjax.training.step import LossFn
@@ -23,9 +21,9 @@ from calibjax.training.step import LossFn
 class Rows(NamedTuple):
     """features float32 [N, D], temperature float32 [N], label float32 [N]."""
 
-    features: np.ndarray
-    temperature: np.ndarray
-    label: np.ndarray
+    features: Any
+    temperature: Any
+    label: Any
 
 
 def fit_head(
@@ -41,12 +39,13 @@ def fit_head(
     Keeps the step with the lowest validation loss (training loss without validation rows).
     """
     adapter, model.adapter = model.adapter, None
-    graphdef, params, constants = nnx.split(model, nnx.Param, ...)
+    graphdef, params, constants = split_model(model)
     steps = preset.head_warmup_steps
     schedule = optax.cosine_decay_schedule(preset.head_learning_rate, steps)
     tx = adamw(schedule, weight_decay=preset.head_weight_decay, clip_norm=preset.clip_norm)
-    rows = [Rows(*(jnp.asarray(x, jnp.float32) for x in part)) for part in (train, validation or train)]
-    best = _run(graphdef, preset, tx, loss_fn, steps, params, constants, *rows)
+    best = _run(
+        graphdef, preset, tx, loss_fn, steps, params, constants, train, validation or train
+    )
     model = nnx.merge(graphdef, best, constants)
     model.adapter = adapter
     return model

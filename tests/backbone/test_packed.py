@@ -1,0 +1,122 @@
+"""A query's documents in one row give what each whole sequence gives by itself."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calibjax.backbone.decoder import features
+from calibjax.backbone.lora import Adapter
+from calibjax.backbone.packed import packed_features
+from calibjax.data.batching import BatchPlan, Group, collate
+from tests.tiny import tiny_decoder
+
+RNG = np.random.default_rng(0)
+
+
+def ids(n: int) -> tuple[int, ...]:
+    return tuple(RNG.integers(3, 259, n).tolist())
+
+
+GROUPS = [
+    Group(ids(9), (ids(7), ids(1), ids(12)), ((0,), (1,), (2,))),
+    Group(ids(4), (ids(20),), ((3,),)),
+]
+PLAN = BatchPlan(length=48, batch_size=3, groups=(0, 1))
+
+
+def adapter_with_effect(decoder) -> Adapter:
+    adapter = Adapter(decoder.config, key=jax.random.key(1), rank=4, targets=".*_proj")
+    # B starts at zero, where the gradient of A is zero too and would hide an error.
+    return jax.tree.map(lambda x: x + 0.05, adapter)
+
+
+def separate(module, adapter):
+    """The four features from four plain sequences, padded to one length."""
+    sequences = [group.prefix + suffix for group in GROUPS for suffix in group.suffixes]
+    tokens = np.zeros((len(sequences), 48), np.int32)
+    for i, sequence in enumerate(sequences):
+        tokens[i, : len(sequence)] = sequence
+    lengths = np.array([len(sequence) for sequence in sequences], np.int32)
+    return features(module, jnp.asarray(tokens), jnp.asarray(lengths), adapter=adapter)
+
+
+def together(module, adapter):
+    packed = collate(GROUPS, PLAN, num_documents=3)
+    return packed_features(module, jax.tree.map(jnp.asarray, packed), adapter=adapter)
+
+
+def pick(features_BND):
+    return jnp.stack([features_BND[0, 0], features_BND[0, 1], features_BND[0, 2], features_BND[1, 0]])
+
+
+@pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
+def test_values_equal_those_of_separate_sequences(num_kv_heads):
+    decoder = tiny_decoder(num_kv_heads=num_kv_heads)
+    adapter = adapter_with_effect(decoder)
+    got = pick(jax.jit(together)(decoder.module, adapter))
+    # Sums of at most 100 float32 terms in another order.
+    want = jax.jit(separate)(decoder.module, adapter)
+    np.testing.assert_allclose(got, want, atol=2e-5, rtol=2e-5)
+
+
+def test_adapter_gradients_equal_those_of_separate_sequences():
+    decoder = tiny_decoder()
+    weights = jnp.asarray(RNG.normal(size=(4, 32)), jnp.float32)
+
+    def loss(adapter, run):
+        return jnp.sum(weights * jnp.tanh(run(adapter)))
+
+    adapter = adapter_with_effect(decoder)
+    ours, theirs = (
+        jax.jit(lambda a: jax.grad(loss)(a, run))(adapter)
+        for run in (
+            lambda a: pick(together(decoder.module, a)),
+            lambda a: separate(decoder.module, a),
+        )
+    )
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs)):
+        scale = float(jnp.abs(b).max())
+        assert scale > 0
+        np.testing.assert_allclose(a, b, atol=2e-5 * scale)
+
+
+def test_documents_and_padding_do_not_see_each_other():
+    """By gradient: a document's feature moves with its prefix and its own tokens, no others."""
+    decoder = tiny_decoder()
+    packed = jax.tree.map(jnp.asarray, collate(GROUPS, PLAN, num_documents=3))
+    embedding = decoder.module.embedding[...]
+    # Every place gets a token id of its own, so that the embedding's rows stand for places.
+    own_ids = jnp.arange(packed.tokens_BT.size, dtype=jnp.int32).reshape(packed.tokens_BT.shape)
+    packed = packed._replace(tokens_BT=own_ids)
+
+    def feature(table, b, n):
+        module = jax.tree.map(lambda x: x, decoder.module)
+        module.embedding = type(module.embedding)(table)
+        return packed_features(module, packed)[b, n].sum()
+
+    gradient = jax.jit(jax.grad(feature))
+    for b, n in [(0, 0), (0, 1), (0, 2), (1, 0)]:
+        touched = np.abs(gradient(embedding, b, n)).sum(axis=1) > 0
+        touched = touched[: own_ids.size].reshape(own_ids.shape)
+        segments = np.asarray(packed.segments_BT)
+        want = np.zeros_like(touched)
+        want[b] = (segments[b] == 0) | (segments[b] == n + 1)
+        np.testing.assert_array_equal(touched, want)
+
+
+def test_rematerialisation_changes_no_gradient_and_is_there():
+    decoder = tiny_decoder()
+    adapter = adapter_with_effect(decoder)
+    packed = jax.tree.map(jnp.asarray, collate(GROUPS, PLAN, num_documents=3))
+
+    def loss(adapter, remat):
+        return jnp.sum(jnp.tanh(packed_features(decoder.module, packed, adapter=adapter, remat=remat)))
+
+    plain, again = (
+        jax.jit(lambda a, remat=remat: jax.grad(loss)(a, remat))(adapter) for remat in (False, True)
+    )
+    for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(again)):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+    assert "remat" in str(jax.make_jaxpr(lambda a: jax.grad(loss)(a, True))(adapter))
+    assert "remat" not in str(jax.make_jaxpr(lambda a: jax.grad(loss)(a, False))(adapter))
