@@ -69,11 +69,14 @@ _SIZES = (
 
 
 class _Fields:
-    """Typed look-ups in one metadata mapping; errors name the file and the field."""
+    """Typed look-ups in one metadata mapping; errors name the file, the field and its place."""
 
-    def __init__(self, fields: Mapping[str, Any], where: str) -> None:
+    def __init__(
+        self, fields: Mapping[str, Any], where: str, places: Mapping[str, int] | None = None
+    ) -> None:
         self._fields = fields
         self._where = where
+        self._places = places or {}
 
     def get(self, name: str, default: Any = None) -> Any:
         value = self._fields.get(name)
@@ -99,7 +102,8 @@ class _Fields:
         return value
 
     def error(self, name: str, value: object, expected: str, fix: str | None = None) -> ValueError:
-        return input_error(f"{self._where}: {name}", repr(value), expected, fix)
+        place = f" at byte {self._places[name]}" if name in self._places else ""
+        return input_error(f"{self._where}: {name}{place}", repr(value)[:80], expected, fix)
 
 
 def from_huggingface(fields: Mapping[str, Any], where: str = "config.json") -> DecoderConfig:
@@ -148,13 +152,15 @@ def from_gguf(
     rope_divisors: Sequence[float] = (),
     biased: frozenset[str] = frozenset(),
     where: str = "GGUF",
+    places: Mapping[str, int] | None = None,
 ) -> DecoderConfig:
     """DecoderConfig of GGUF metadata.
 
     What GGUF says through its tensors comes as arguments: `tied` (no output tensor),
-    `rope_divisors` (the rope_freqs tensor), `biased` (projections that have a bias).
+    `rope_divisors` (the rope_freqs tensor), `biased` (projections that have a bias). `places` are
+    the byte offsets of the keys, for error messages.
     """
-    reader = _Fields(fields, where)
+    reader = _Fields(fields, where, places)
     arch = _model_type(reader, "general.architecture")
     heads = reader.integer(f"{arch}.attention.head_count")
     hidden = reader.integer(f"{arch}.embedding_length")

@@ -1,5 +1,6 @@
 """GGUF checkpoints: the checked header, dequantised tensors, q and k rows put back in order."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from calibjax.backbone import config as configs
 from calibjax.backbone import weights
 from calibjax.backbone.gguf_header import Header, TensorInfo, read_header
 from calibjax.backbone.safetensors_file import check_finite
+from calibjax.backbone.tokenizer import Tokenizer
 from calibjax.errors import InputError, input_error
 
 # Architectures whose converter turns the rows of q and k from rotate-half order into pairs.
@@ -35,6 +37,14 @@ def open_checkpoint(path: Path) -> tuple[weights.Checkpoint, dict[str, Any]]:
         ignored=frozenset({_ROPE}),
     )
     return checkpoint, header.fields
+
+
+def open_tokenizer(path: Path, fields: Mapping[str, Any], *, trusted: bool) -> Tokenizer:
+    """The tokenizer in a file's metadata; errors name the file."""
+    try:
+        return Tokenizer.from_gguf(fields, name=str(path), trusted=trusted)
+    except InputError as error:
+        raise InputError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
 
 
 def read_tensor(path: Path, name: str, info: TensorInfo) -> np.ndarray:
@@ -71,6 +81,7 @@ def _config(path: Path, header: Header) -> configs.DecoderConfig:
         rope_divisors=divisors,
         biased=frozenset(p.rpartition(".")[2] for p in biased),
         where=str(path),
+        places=header.places,
     )
 
 

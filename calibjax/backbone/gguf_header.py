@@ -32,9 +32,10 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class Header:
-    """Metadata as plain values, and the tensors by name."""
+    """Metadata as plain values, the byte offset of each key, and the tensors by name."""
 
     fields: dict[str, Any]
+    places: dict[str, int]
     tensors: dict[str, TensorInfo]
 
 
@@ -87,14 +88,17 @@ def read_header(path: Path) -> Header:
     num_tensors = _count(cursor, "number of tensors", _MAX_TENSORS)
     num_keys = _count(cursor, "number of keys", _MAX_KEYS)
     fields: dict[str, Any] = {}
+    places: dict[str, int] = {}
     for _ in range(num_keys):
         start = cursor.offset
         key = cursor.text("key")
         if key in fields:
-            raise cursor.fault(f"key {key!r}", "occurs twice", start)
-        fields[key] = _value(cursor, cursor.number("I", key), key)
-    tensors = _tensors(cursor, num_tensors, _alignment(cursor, fields))
-    return Header(fields, tensors)
+            raise cursor.fault(f"key {_shown(key)}", "occurs twice", start)
+        places[key] = start
+        field = f"key {_shown(key)}"
+        fields[key] = _value(cursor, cursor.number("I", field), field)
+    tensors = _tensors(cursor, num_tensors, _alignment(cursor, fields, places))
+    return Header(fields, places, tensors)
 
 
 def _count(cursor: _Cursor, field: str, most: int) -> int:
@@ -107,11 +111,13 @@ def _count(cursor: _Cursor, field: str, most: int) -> int:
     return count
 
 
-def _alignment(cursor: _Cursor, fields: dict[str, Any]) -> int:
-    alignment = fields.get("general.alignment", 32)
+def _alignment(cursor: _Cursor, fields: dict[str, Any], places: dict[str, int]) -> int:
+    name = "general.alignment"
+    alignment = fields.get(name, 32)
     whole = type(alignment) is int and 0 < alignment <= _MAX_ALIGNMENT
     if not whole or alignment & (alignment - 1):
-        raise cursor.fault("general.alignment", f"{alignment}, expected a power of two")
+        shown = repr(alignment)[:40]
+        raise cursor.fault(name, f"{shown}, expected a power of two", places[name])
     return alignment
 
 
@@ -151,19 +157,19 @@ def _tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, TensorInf
         start = cursor.offset
         name = cursor.text("tensor name")
         if name in entries:
-            raise cursor.fault(f"tensor {name!r}", "occurs twice", start)
-        entries[name] = (start, *_entry(cursor, f"tensor {name!r}", alignment))
+            raise cursor.fault(f"tensor {_shown(name)}", "occurs twice", start)
+        entries[name] = (start, *_entry(cursor, f"tensor {_shown(name)}", alignment))
     data_start = _rounded(cursor.offset, alignment)
     tensors = {}
     end, owner = data_start, "the header"
     for name, (start, shape, kind, size, offset) in sorted(entries.items(), key=lambda e: e[1][4]):
         first = data_start + offset
         if first < end:
-            raise cursor.fault(f"tensor {name!r}", f"overlaps {owner}", start)
-        end, owner = first + size, repr(name)
+            raise cursor.fault(f"tensor {_shown(name)}", f"overlaps {owner}", start)
+        end, owner = first + size, _shown(name)
         if end > len(cursor.data):
             what = f"ends at byte {end} of a file of {len(cursor.data)} bytes"
-            raise cursor.fault(f"tensor {name!r}", what, start)
+            raise cursor.fault(f"tensor {_shown(name)}", what, start)
         tensors[name] = TensorInfo(shape, kind, first, size)
     # Some writers leave the padding after the last tensor out.
     if len(cursor.data) > _rounded(end, alignment):
@@ -199,3 +205,8 @@ def _entry(cursor: _Cursor, field: str, alignment: int) -> tuple[tuple[int, ...]
 
 def _rounded(value: int, alignment: int) -> int:
     return -(-value // alignment) * alignment
+
+
+def _shown(name: str) -> str:
+    """A name from the file as it may stand in a message: quoted, on one line, not too long."""
+    return repr(name if len(name) <= 60 else f"{name[:57]}...")

@@ -47,7 +47,7 @@ def load_decoder(
         paths = huggingface.weight_paths(found.path)
     else:
         checkpoint, fields = gguf_file.open_checkpoint(found.path)
-        tokenizer = Tokenizer.from_gguf(fields, name=str(found.path), trusted=found.trusted)
+        tokenizer = gguf_file.open_tokenizer(found.path, fields, trusted=found.trusted)
         paths = [found.path]
     check_vocabulary(tokenizer, checkpoint.config.vocab_size)
     place = None if mesh is None else jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
