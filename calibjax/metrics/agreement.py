@@ -61,7 +61,7 @@ agreement_details = agreement
 
 def _as_codes(a: Any, b: Any) -> tuple[Any, Any]:
     """Strings as shared integer codes; numbers as they are."""
-    kinds = {getattr(x, "dtype", np.asarray(x).dtype).kind for x in (a, b)}
+    kinds = {(x if hasattr(x, "dtype") else np.asarray(x)).dtype.kind for x in (a, b)}
     if not kinds & {"U", "S", "O"}:
         return a, b
     a, b = np.asarray(a, str), np.asarray(b, str)
