@@ -70,16 +70,16 @@ def floor_table(rho: Fraction, n_max: int) -> np.ndarray:
     return table
 
 
-def floor_counts(rhos: tuple[Fraction, ...], total: jax.Array, n_max: int) -> jax.Array:
-    """floor(rho * total) for each rho -> `(len(rhos),) + total.shape`, in the dtype of `total`.
+def floor_counts(rhos: tuple[Fraction, ...], total: Any, n_max: int) -> Any:
+    """floor(rho * total) of a scalar total for each rho, (len(rhos),) in the dtype of `total`.
 
     Exact for concrete totals and for traced whole totals up to `n_max`; a larger or fractional
     traced total is multiplied in floating point and nudged up by two rounding errors before the
     floor.
     """
-    if not is_traced(total) and jnp.ndim(total) == 0:
+    if not is_traced(total):
         exact = Fraction(float(total))
-        return jnp.asarray([int(rho * exact) for rho in rhos], total.dtype)
+        return np.array([int(rho * exact) for rho in rhos], total.dtype)
     table = jnp.asarray(np.stack([floor_table(rho, n_max) for rho in rhos]))
     whole = (total == jnp.round(total)) & (total <= n_max)
     index = jnp.clip(total, 0, n_max).astype(jnp.int32)

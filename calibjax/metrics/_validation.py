@@ -33,10 +33,10 @@ class Rows(NamedTuple):
     its rule; pass results through `mark`.
     """
 
-    columns: tuple[jax.Array, ...]
-    weight: jax.Array
-    where: jax.Array
-    ok: jax.Array
+    columns: tuple[Any, ...]
+    weight: Any
+    where: Any
+    ok: Any
 
     def mark(self, value: jax.Array) -> jax.Array:
         """`value`, or NaN where the traced input was invalid."""
@@ -47,10 +47,10 @@ def is_traced(*values: Any) -> bool:
     return any(isinstance(value, jax.core.Tracer) for value in values)
 
 
-def float_dtype(*values: Any) -> Any:
-    """float64 if any value is float64 (needs x64), else float32: never less than float32."""
-    wide = any(jnp.asarray(value).dtype == jnp.float64 for value in values if value is not None)
-    return jnp.float64 if wide else jnp.float32
+def float_dtype(*arrays: Any) -> Any:
+    """float64 if any array is float64 (needs x64), else float32: never less than float32."""
+    dtypes = (jax.dtypes.canonicalize_dtype(array.dtype) for array in arrays)
+    return jnp.float64 if any(dtype == jnp.float64 for dtype in dtypes) else jnp.float32
 
 
 def as_column(name: str, value: Any) -> Any:
@@ -65,9 +65,10 @@ def as_column(name: str, value: Any) -> Any:
 
 def as_mask(name: str, value: Any) -> Any:
     array = as_column(name, value)
-    if not is_traced(array):
-        raise_first_fault(name, np.asarray(array), MASK, None)
-    return array.astype(bool)
+    if is_traced(array):
+        return array.astype(bool)
+    raise_first_fault(name, np.asarray(array), MASK, None)
+    return np.asarray(array).astype(bool)
 
 
 def raise_first_fault(name: str, values: np.ndarray, rule: Rule, where: np.ndarray | None) -> None:
@@ -95,6 +96,7 @@ def check_rows(weight: Any, where: Any, **columns: tuple[Any, Rule]) -> Rows:
     """Validate columns given as `name=(values, rule)`; scores keep their dtype.
 
     A column is checked on the host when it and the mask are concrete; otherwise inside the trace.
+    Concrete rows come back as NumPy arrays.
     """
     arrays = {name: as_column(name, value) for name, (value, _) in columns.items()}
     rules = {name: rule for name, (_, rule) in columns.items()}
@@ -106,32 +108,36 @@ def check_rows(weight: Any, where: Any, **columns: tuple[Any, Rule]) -> Rows:
     if n == 0:
         # One masked row in place of none: every definition then ends in its own "no rows" case.
         arrays = {name: np.zeros(1, array.dtype) for name, array in arrays.items()}
-        mask, n = np.zeros(1, bool), 1
+        mask = np.zeros(1, bool)
 
-    ok = jnp.asarray(True)
+    ok: Any = np.asarray(True)
     for name, array in arrays.items():
-        if is_traced(array) or is_traced(mask):
+        if is_traced(array, mask):
             holds = rules[name].holds(jnp.asarray(array))
             ok = ok & jnp.all(holds if mask is None else holds | ~jnp.asarray(mask))
         else:
-            host_mask = None if mask is None else np.asarray(mask)
-            raise_first_fault(name, np.asarray(array), rules[name], host_mask)
-    return _assemble(arrays, rules, mask, ok, n)
+            raise_first_fault(name, np.asarray(array), rules[name], mask)
+    # Concrete columns are prepared by NumPy: eager JAX compiles each small step anew per shape.
+    xp = jnp if is_traced(mask, *arrays.values()) else np
+    return _assemble(xp, {k: xp.asarray(v) for k, v in arrays.items()}, rules, mask, ok)
 
 
-def _assemble(arrays: dict, rules: dict, mask: Any, ok: jax.Array, n: int) -> Rows:
+def _assemble(xp: Any, arrays: dict, rules: dict, mask: Any, ok: Any) -> Rows:
     dtype = float_dtype(*arrays.values())
-    keep = None if mask is None else jnp.asarray(mask)
-    cleaned = {}
-    for name, array in arrays.items():
-        column = jnp.asarray(array)
-        if rules[name] not in (SCORE, PROBABILITY) or column.dtype == bool:
+    for name, column in arrays.items():
+        is_float = jnp.issubdtype(column.dtype, jnp.floating)
+        if rules[name] in (LABEL, BINARY, WEIGHT) or (rules[name] is PROBABILITY and not is_float):
             column = column.astype(dtype)
-        if rules[name] is PROBABILITY and not jnp.issubdtype(column.dtype, jnp.floating):
-            column = column.astype(dtype)
-        cleaned[name] = column if keep is None else jnp.where(keep, column, jnp.zeros_like(column))
-    used = jnp.ones(n, bool) if keep is None else keep
-    row_weight = cleaned.pop("weight", None)
-    if row_weight is None:
-        row_weight = used.astype(dtype)
-    return Rows(tuple(cleaned.values()), row_weight, used, ok)
+        if mask is not None:
+            column = xp.where(xp.asarray(mask), column, xp.zeros_like(column))
+        arrays[name] = column
+    n = next(iter(arrays.values())).shape[0]
+    used = xp.ones(n, bool) if mask is None else xp.asarray(mask)
+    weight = arrays.pop("weight", None)
+    weight = used.astype(dtype) if weight is None else weight
+    return Rows(tuple(arrays.values()), weight, used, ok)
+
+
+def total_weight(rows: Rows) -> Any:
+    """Sum of the weights; a NumPy scalar for concrete rows."""
+    return jnp.sum(rows.weight) if is_traced(rows.weight) else np.sum(rows.weight)

@@ -32,8 +32,8 @@ def bca_interval(
     """BCa interval of a `bootstrap_details` result over independent rows; eager only.
 
     metric, arrays: as given to `bootstrap_details`, without clusters, strata, weights or mask.
-    Takes n leave-one-out values of the metric. Falls back to the percentile interval where all replicates
-    or all leave-one-out values are equal, or some are undefined. Source: Efron 1987.
+    Takes n leave-one-out values of the metric. Falls back to the percentile interval where all
+    replicates or all leave-one-out values are equal, or some are undefined. Source: Efron 1987.
 
     >>> from calibjax.metrics import bootstrap_details
     >>> mean = lambda y, weight: jnp.sum(weight * y) / jnp.sum(weight)

@@ -13,7 +13,7 @@ import numpy as np
 
 from calibjax.errors import input_error
 from calibjax.metrics._resampling import Plan, make_plan, row_weights
-from calibjax.metrics._validation import float_dtype
+from calibjax.metrics._validation import SCORE, check_rows, float_dtype
 
 # Elements of one chunk of weights (rows x replicates): 64 MB in float32, a few copies alive at
 # once.
@@ -152,9 +152,8 @@ def _num_rows(arrays: Mapping[str, Any]) -> int:
 
 
 def _base_weight(n: int, weight: Any, where: Any, arrays: Mapping[str, Any]) -> jax.Array:
-    dtype = float_dtype(weight, *(a for a in arrays.values() if a.dtype.kind == "f"))
-    base = jnp.ones(n, dtype) if weight is None else jnp.asarray(weight).astype(dtype)
-    return base if where is None else jnp.where(jnp.asarray(where).astype(bool), base, 0)
+    rows = check_rows(weight, where, rows=(np.zeros(n, bool), SCORE))
+    return rows.weight.astype(float_dtype(rows.weight, *arrays.values()))
 
 
 @functools.lru_cache(maxsize=256)

@@ -155,7 +155,7 @@ def budget_threshold_details(
     if tie not in ("whole", "random"):
         raise input_error("tie", tie, "whole or random")
     rows = check_rows(weight, where, score=(score, SCORE))
-    result = _budget_threshold(rows, jnp.asarray(count, rows.weight.dtype), tie)
+    result = _budget_threshold(rows, count, tie)
     return result._replace(threshold=observed(score, result.threshold))
 
 
@@ -173,6 +173,7 @@ def observed(score: Any, threshold: jax.Array) -> Any:
 
 @functools.partial(jax.jit, static_argnums=2)
 def _budget_threshold(rows: Rows, count: jax.Array, tie: str) -> BudgetThreshold:
+    count = jnp.asarray(count).astype(rows.weight.dtype)
     ladder = make_ladder(rows.columns[0], rows.weight)
     place = last_within(ladder, count)
     used = before(ladder.totals, place)

@@ -15,7 +15,7 @@ import numpy as np
 
 from calibjax.metrics._counts import as_fractions, floor_counts, is_sequence
 from calibjax.metrics._ranking import count_lookup, rank_rows
-from calibjax.metrics._validation import LABEL, SCORE, Rows, check_rows, is_traced
+from calibjax.metrics._validation import LABEL, SCORE, Rows, check_rows, is_traced, total_weight
 from calibjax.metrics.budget import budget_counts, last_within, make_ladder, threshold_at
 
 HIGHEST = jax.lax.Precision.HIGHEST
@@ -115,7 +115,7 @@ def exact_frontier_details(
 
 
 def _top_frontier(rows: Rows, score: jax.Array, budgets: Any, free: bool = False):
-    count = floor_counts(as_fractions("budgets", budgets), jnp.sum(rows.weight), _size(rows))
+    count = floor_counts(as_fractions("budgets", budgets), total_weight(rows), _size(rows))
     details = _top(rows, score, count, free)
     if not is_sequence(budgets):
         return jax.tree.map(lambda x: x[0] if x.ndim else x, details)
@@ -209,7 +209,7 @@ def random_frontier_details(
     """The random line with the rows used at each budget."""
     rows = _outcome_rows(weight, where, correct_without, correct_with)
     # All scores tied: the expectation over tie orders is the random line.
-    return _top_frontier(rows, jnp.zeros_like(rows.weight), budgets)
+    return _top_frontier(rows, 0 * rows.weight, budgets)
 
 
 def deployable_frontier(
@@ -279,12 +279,12 @@ def deployable_frontier_details(
         calibration_weight, calibration_where, calibration_score=(calibration_score, SCORE)
     )
     rows = _outcome_rows(weight, where, correct_without, correct_with, score=(score, SCORE))
-    total, n = jnp.sum(rows.weight), _size(rows)
+    total, n = total_weight(rows), _size(rows)
     if num_new is None:
         num_new = n if is_traced(total) else int(total)
     allowed = allowed_counts(calibration, rhos, rule, alpha, num_new)
     limit = floor_counts(rhos, total, n) + tolerance
-    targets = jnp.asarray([float(rho) for rho in rhos], rows.weight.dtype)
+    targets = np.array([float(rho) for rho in rhos], rows.weight.dtype)
     details = _deploy(calibration, rows, allowed, limit, targets)
     if not is_sequence(budgets):
         return jax.tree.map(lambda x: x[0] if x.ndim else x, details)
@@ -293,9 +293,9 @@ def deployable_frontier_details(
 
 def allowed_counts(
     calibration: Rows, rhos: tuple[Fraction, ...], rule: str, alpha: float, num_new: int
-) -> jax.Array:
+) -> Any:
     """`budget_count` for each budget, from the calibration weight; by a table inside a trace."""
-    total = jnp.sum(calibration.weight)
+    total = total_weight(calibration)
     if is_traced(total):
         n = _size(calibration)
         ns = np.arange(n + 1)
@@ -303,7 +303,7 @@ def allowed_counts(
         index = jnp.clip(total, 0, n).astype(jnp.int32)
         return jnp.take(jnp.asarray(tables), index, axis=1).astype(total.dtype)
     counts = [budget_counts(np.array([int(total)]), rho, rule, alpha, num_new)[0] for rho in rhos]
-    return jnp.asarray(np.array(counts), total.dtype)
+    return np.array(counts, total.dtype)
 
 
 @jax.jit

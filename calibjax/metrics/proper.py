@@ -46,9 +46,9 @@ def weighted_mean(rows: Rows, column: jax.Array) -> jax.Array:
     return rows.mark(jnp.where(total > 0, mean, jnp.nan))
 
 
-def _mean_details(rows: Rows, value: jax.Array) -> MeanDetails:
+def _mean_details(rows: Rows, column: jax.Array) -> MeanDetails:
     n_valid = jnp.sum(rows.where, dtype=jnp.int32)
-    return MeanDetails(value, n_valid, jnp.sum(rows.weight))
+    return MeanDetails(weighted_mean(rows, column), n_valid, jnp.sum(rows.weight))
 
 
 def _forecast_rows(confidence: Any, correct: Any, weight: Any, where: Any) -> Rows:
@@ -67,12 +67,12 @@ def accuracy(correct: Any, *, weight: Any = None, where: Any = None) -> jax.Arra
 def accuracy_details(correct: Any, *, weight: Any = None, where: Any = None) -> MeanDetails:
     """Accuracy with the number of rows and their weight."""
     rows = check_rows(weight, where, correct=(correct, LABEL))
-    return _mean_details(rows, _first_mean(rows))
+    return _accuracy(rows)
 
 
 @jax.jit
-def _first_mean(rows: Rows) -> jax.Array:
-    return weighted_mean(rows, rows.columns[0])
+def _accuracy(rows: Rows) -> MeanDetails:
+    return _mean_details(rows, rows.columns[0])
 
 
 def brier_score(
@@ -93,14 +93,13 @@ def brier_score_details(
     confidence: Any, correct: Any, *, weight: Any = None, where: Any = None
 ) -> MeanDetails:
     """Brier score with the number of rows and their weight."""
-    rows = _forecast_rows(confidence, correct, weight, where)
-    return _mean_details(rows, _brier(rows))
+    return _brier(_forecast_rows(confidence, correct, weight, where))
 
 
 @jax.jit
-def _brier(rows: Rows) -> jax.Array:
+def _brier(rows: Rows) -> MeanDetails:
     confidence, correct = rows.columns
-    return weighted_mean(rows, (confidence.astype(correct.dtype) - correct) ** 2)
+    return _mean_details(rows, (confidence.astype(correct.dtype) - correct) ** 2)
 
 
 def brier_skill(
@@ -120,21 +119,19 @@ def brier_skill_details(
     confidence: Any, correct: Any, *, weight: Any = None, where: Any = None
 ) -> SkillDetails:
     """Brier skill with the score, the base rate and the score of stating it."""
-    rows = _forecast_rows(confidence, correct, weight, where)
-    rate = _base_rate(rows)
-    return _skill(rows, _brier(rows), rate * (1 - rate), rate)
+    return _brier_skill(_forecast_rows(confidence, correct, weight, where))
 
 
 @jax.jit
-def _base_rate(rows: Rows) -> jax.Array:
-    return weighted_mean(rows, rows.columns[1])
+def _brier_skill(rows: Rows) -> SkillDetails:
+    rate = weighted_mean(rows, rows.columns[1])
+    return _skill(_brier(rows), rate * (1 - rate), rate)
 
 
-def _skill(rows: Rows, score: jax.Array, reference: jax.Array, rate: jax.Array) -> SkillDetails:
+def _skill(score: MeanDetails, reference: jax.Array, rate: jax.Array) -> SkillDetails:
     undefined = reference <= 0
-    skill = 1 - score / jnp.where(undefined, 1, reference)
-    n_valid = jnp.sum(rows.where, dtype=jnp.int32)
-    return SkillDetails(jnp.where(undefined, jnp.nan, skill), score, reference, rate, n_valid)
+    skill = jnp.where(undefined, jnp.nan, 1 - score.value / jnp.where(undefined, 1, reference))
+    return SkillDetails(skill, score.value, reference, rate, score.n_valid)
 
 
 def brier_decomposition(
@@ -181,13 +178,13 @@ def brier_decomposition_details(
     """The four parts, and the Brier score that they sum to with its row count."""
     _check_options(num_bins, binning, closed, "event")
     rows = _forecast_rows(confidence, correct, weight, where)
-    brier = _brier(rows)
-    return _decompose(rows, brier, num_bins, binning, closed), _mean_details(rows, brier)
+    return _decompose(rows, num_bins, binning, closed)
 
 
-@functools.partial(jax.jit, static_argnums=(2, 3, 4))
-def _decompose(rows: Rows, brier, num_bins, binning, closed) -> BrierDecomposition:
+@functools.partial(jax.jit, static_argnums=(1, 2, 3))
+def _decompose(rows: Rows, num_bins, binning, closed) -> tuple[BrierDecomposition, MeanDetails]:
     confidence, correct = rows.columns
+    brier = _brier(rows)
     if binning == "width":
         bins = width_bins(confidence, num_bins, closed)
     else:
@@ -203,9 +200,9 @@ def _decompose(rows: Rows, brier, num_bins, binning, closed) -> BrierDecompositi
     reliability = jnp.sum(share * (gap / safe) ** 2)
     resolution = jnp.sum(share * (bin_accuracy - rate) ** 2)
     uncertainty = rate * (1 - rate)
-    within = brier - (reliability - resolution + uncertainty)
+    within = brier.value - (reliability - resolution + uncertainty)
     # NaN rates mark empty or invalid input; `reliability` alone does not depend on the rate.
-    return BrierDecomposition(reliability + 0 * rate, resolution, uncertainty, within)
+    return BrierDecomposition(reliability + 0 * rate, resolution, uncertainty, within), brier
 
 
 def log_loss(
@@ -238,19 +235,18 @@ def log_loss_details(
     """Log loss with the number of rows and their weight."""
     if not 0 <= clip < 0.5:
         raise input_error("clip", clip, "a number in [0, 0.5)")
-    rows = _forecast_rows(confidence, correct, weight, where)
-    return _mean_details(rows, _log_loss(rows, clip))
+    return _log_loss(_forecast_rows(confidence, correct, weight, where), clip)
 
 
 @jax.jit
-def _log_loss(rows: Rows, clip) -> jax.Array:
+def _log_loss(rows: Rows, clip) -> MeanDetails:
     confidence, correct = rows.columns
     confidence = confidence.astype(correct.dtype)
     log_right = _clipped_log(confidence, clip)
     log_wrong = _clipped_log(1 - confidence, clip)
     loss = -jnp.where(correct > 0, correct * log_right, 0)
     loss = loss - jnp.where(correct < 1, (1 - correct) * log_wrong, 0)
-    return weighted_mean(rows, loss)
+    return _mean_details(rows, loss)
 
 
 def _clipped_log(p: jax.Array, clip: jax.Array) -> jax.Array:
@@ -289,9 +285,13 @@ def log_loss_skill_details(
     """Log-loss skill with the loss, the base rate and the loss of stating it."""
     if not 0 <= clip < 0.5:
         raise input_error("clip", clip, "a number in [0, 0.5)")
-    rows = _forecast_rows(confidence, correct, weight, where)
-    rate = _base_rate(rows)
+    return _log_loss_skill(_forecast_rows(confidence, correct, weight, where), clip)
+
+
+@jax.jit
+def _log_loss_skill(rows: Rows, clip) -> SkillDetails:
+    rate = weighted_mean(rows, rows.columns[1])
     inside = (rate > 0) & (rate < 1)
     safe = jnp.where(inside, rate, 0.5)
     entropy = -(safe * jnp.log(safe) + (1 - safe) * jnp.log1p(-safe))
-    return _skill(rows, _log_loss(rows, clip), jnp.where(inside, entropy, 0 * rate), rate)
+    return _skill(_log_loss(rows, clip), jnp.where(inside, entropy, 0 * rate), rate)

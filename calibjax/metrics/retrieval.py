@@ -213,7 +213,7 @@ def ndcg_at_k(
     gains of this list and gain 1 for every document of num_relevant that it missed.
     Source: Jarvelin and Kekalainen 2002.
 
-    >>> print(ndcg_at_k([0, 1, 1], k=3).round(4))
+    >>> print(f"{ndcg_at_k([0, 1, 1], k=3):.4f}")
     0.6934
     """
     return ndcg_at_k_details(

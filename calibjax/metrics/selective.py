@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from calibjax.errors import input_error
 from calibjax.metrics._counts import as_fractions, floor_counts, is_sequence
 from calibjax.metrics._ranking import block_sum, count_lookup, rank_rows
-from calibjax.metrics._validation import LABEL, SCORE, Rows, check_rows
+from calibjax.metrics._validation import LABEL, SCORE, Rows, check_rows, total_weight
 
 
 class AccuracyCoverageDetails(NamedTuple):
@@ -273,7 +273,7 @@ def accuracy_at_coverage_details(
     """Accuracy at a coverage with the number of rows that it keeps."""
     fractions = as_fractions("coverage", coverage)
     rows = check_rows(weight, where, score=(score, SCORE), correct=(correct, LABEL))
-    kept = floor_counts(fractions, jnp.sum(rows.weight), rows.weight.shape[0])
+    kept = floor_counts(fractions, total_weight(rows), rows.weight.shape[0])
     accuracy, n_valid = _at_count(rows, kept if is_sequence(coverage) else kept[0])
     return CoverageDetails(accuracy, kept if is_sequence(coverage) else kept[0], n_valid)
 

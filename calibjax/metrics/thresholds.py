@@ -13,7 +13,15 @@ from scipy import stats
 from calibjax.errors import input_error
 from calibjax.metrics._counts import as_fraction, floor_table, kceil
 from calibjax.metrics._ranking import before
-from calibjax.metrics._validation import BINARY, LABEL, SCORE, Rows, check_rows, is_traced
+from calibjax.metrics._validation import (
+    BINARY,
+    LABEL,
+    SCORE,
+    Rows,
+    check_rows,
+    is_traced,
+    total_weight,
+)
 from calibjax.metrics.budget import make_ladder, observed, threshold_at
 
 
@@ -138,7 +146,7 @@ def cwar_threshold_details(
     steps = None if grid is None else np.unique(np.asarray(grid, float))[::-1].copy()
     if steps is not None and np.isnan(steps).any():
         raise input_error("grid", "NaN", "numbers")
-    details = _cwar_threshold(rows, jnp.asarray(allowed), float(gamma), n_min, steps, rule)
+    details = _cwar_threshold(rows, allowed, float(gamma), n_min, steps, rule)
     details = details._replace(tau=observed(score if steps is None else steps, details.tau))
     if not is_traced(details.kept):
         bound = clopper_pearson_upper(float(details.errors), float(details.kept), delta=delta)
@@ -149,7 +157,7 @@ def cwar_threshold_details(
 def _largest_count(rows: Rows) -> int:
     """Size of a table over whole counts: the total weight, or the row count inside a trace."""
     n = rows.weight.shape[0]
-    return n if is_traced(rows.weight) else max(n, int(jnp.ceil(jnp.sum(rows.weight))))
+    return n if is_traced(rows.weight) else max(n, int(np.ceil(total_weight(rows))))
 
 
 @functools.lru_cache(maxsize=64)
@@ -197,7 +205,7 @@ def _passes(counts, errors, allowed, gamma, rule: str) -> jax.Array:
     index = jnp.clip(counts, 0, allowed.shape[0] - 1).astype(jnp.int32)
     whole = (counts == jnp.round(counts)) & (counts < allowed.shape[0])
     whole &= errors == jnp.round(errors)
-    exact = errors <= allowed[index].astype(errors.dtype)
+    exact = errors <= jnp.asarray(allowed)[index].astype(errors.dtype)
     if rule == "certified":
         return whole & exact
     slack = 1 + 4 * jnp.finfo(counts.dtype).eps
@@ -240,17 +248,18 @@ def conformal_threshold(
     18.0
     """
     rows = check_rows(weight, where, nonconformity=(nonconformity, SCORE))
-    share = 1 - as_fraction("alpha", alpha)
-    if is_traced(rows.weight):
-        n_max = rows.weight.shape[0]
-        ranks = np.array([kceil(share, n + 1) for n in range(n_max + 1)], np.int32)
-        total = jnp.sum(rows.weight)
-        rank = jnp.asarray(ranks)[jnp.clip(total, 0, n_max).astype(jnp.int32)].astype(total.dtype)
-    else:
-        total = jnp.sum(rows.weight)
-        rank = jnp.asarray(-int(-share * (Fraction(float(total)) + 1) // 1), total.dtype)
-    threshold, feasible = _kth_smallest(rows, rank)
+    threshold, feasible = _kth_smallest(rows, _conformal_rank(rows, 1 - as_fraction("alpha", alpha)))
     return ConformalThreshold(observed(nonconformity, threshold), feasible)
+
+
+def _conformal_rank(rows: Rows, share: Fraction) -> Any:
+    """ceil((n + 1) share) for n the total weight; from a table inside a trace."""
+    total = total_weight(rows)
+    if not is_traced(total):
+        return np.asarray(-int(-share * (Fraction(float(total)) + 1) // 1), total.dtype)
+    n_max = rows.weight.shape[0]
+    ranks = np.array([kceil(share, n + 1) for n in range(n_max + 1)], np.int32)
+    return jnp.asarray(ranks)[jnp.clip(total, 0, n_max).astype(jnp.int32)].astype(total.dtype)
 
 
 conformal_threshold_details = conformal_threshold
@@ -295,14 +304,13 @@ def conformal_score_threshold(
     0.8 True
     """
     rows = check_rows(weight, where, score=(score, SCORE), success=(success, BINARY))
-    if target == "positives":
-        used = rows.weight * rows.columns[1]
-        result = conformal_threshold(-_as_float(rows), alpha=alpha, weight=used)
-        return _marked(rows, -result.threshold, result.feasible, score)
-    if target == "negatives":
-        failures = rows.weight * (1 - rows.columns[1])
-        result = conformal_threshold(_as_float(rows), alpha=alpha, weight=failures)
-        return _marked(rows, _next_above(rows, result.threshold), result.feasible, score)
+    if target in ("positives", "negatives"):
+        wanted = rows.columns[1] if target == "positives" else 1 - rows.columns[1]
+        sign = -1 if target == "positives" else 1
+        used = rows.weight * wanted
+        result = conformal_threshold(sign * _as_float(rows), alpha=alpha, weight=used)
+        tau = _score_threshold(rows, result.threshold, target)
+        return ScoreThreshold(observed(score, tau), rows.ok & result.feasible)
     if target != "selection":
         raise input_error("target", target, "positives, negatives or selection")
     if test_score is None:
@@ -322,16 +330,15 @@ def _as_float(rows: Rows) -> jax.Array:
     return score if wide else score.astype(rows.weight.dtype)
 
 
-def _marked(rows: Rows, tau: jax.Array, feasible: jax.Array, score: Any) -> ScoreThreshold:
-    tau = jnp.asarray(tau, _as_float(rows).dtype)
-    return ScoreThreshold(observed(score, rows.mark(tau)), rows.ok & feasible)
-
-
-def _next_above(rows: Rows, threshold: jax.Array) -> jax.Array:
-    """Smallest observed score above `threshold`: rows at it are failures that must stay out."""
+@functools.partial(jax.jit, static_argnums=2)
+def _score_threshold(rows: Rows, threshold: jax.Array, target: str) -> jax.Array:
     score = _as_float(rows)
-    above = (score > jnp.asarray(threshold, score.dtype)) & (rows.weight > 0)
-    return jnp.min(jnp.where(above, score, jnp.inf))
+    threshold = jnp.asarray(threshold).astype(score.dtype)
+    if target == "positives":
+        return rows.mark(-threshold)
+    # Rows at the threshold are failures that must stay out: the next observed score above it.
+    above = (score > threshold) & (rows.weight > 0)
+    return rows.mark(jnp.min(jnp.where(above, score, jnp.inf)))
 
 
 @jax.jit
