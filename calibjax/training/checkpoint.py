@@ -36,7 +36,7 @@ class Checkpoints:
     """
 
     def __init__(self, directory: str | os.PathLike, *, keep: int = 2):
-        self.directory = Path(directory)
+        self.directory = Path(directory).absolute()  # orbax takes no relative paths
         self.keep = keep
 
     def steps(self) -> list[int]:
