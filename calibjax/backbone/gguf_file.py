@@ -53,7 +53,8 @@ def read_tensor(path: Path, name: str, info: TensorInfo) -> np.ndarray:
 
     kind = gguf.GGMLQuantizationType(info.kind)
     raw = np.memmap(path, np.uint8, "r", offset=info.offset, shape=(info.num_bytes,))
-    rows = raw.reshape(*info.shape[:-1], -1)
+    # A plain view: every slice of a memmap object costs as much as the block it dequantises.
+    rows = raw.view(np.ndarray).reshape(*info.shape[:-1], -1)
     try:
         # Scales of a damaged file may overflow; the check below says which tensor it was.
         with np.errstate(over="ignore", invalid="ignore"):

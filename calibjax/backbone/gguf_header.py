@@ -1,6 +1,7 @@
 """GGUF headers: every length, offset and type checked against the file before it is believed."""
 
 import math
+import mmap
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +45,8 @@ class _Cursor:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.data = np.memmap(path, np.uint8, "r")
+        with open(path, "rb") as file:
+            self.data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self.offset = 0
 
     def fault(self, field: str, what: str, offset: int | None = None) -> InputError:
@@ -58,7 +60,7 @@ class _Cursor:
         if count > left:
             raise self.fault(field, f"{count} bytes announced, {left} left")
         start, self.offset = self.offset, self.offset + count
-        return self.data[start : self.offset].tobytes()
+        return self.data[start : self.offset]
 
     def number(self, code: str, field: str) -> int:
         return struct.unpack("<" + code, self.take(struct.calcsize("<" + code), field))[0]
