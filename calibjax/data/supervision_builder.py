@@ -64,7 +64,7 @@ def write_shards(
     """Writes the rows below `work`; the directory they are in, and rows per shard file."""
     builder = Supervision(rows, data_dir=str(work))
     config = tfds.download.DownloadConfig(try_download_gcs=False, num_shards=num_shards)
-    with _quiet():
+    with _quiet(), _same_bytes():
         builder.download_and_prepare(download_config=config)
     info = builder.info.splits["train"]
     files = [Path(name).name for name in info.filenames]
@@ -90,3 +90,21 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         tfds.display_progress_bar(was_active)
+
+
+@contextlib.contextmanager
+def _same_bytes() -> Iterator[None]:
+    """Protobuf orders a map anew in every process; sorted, the same rows make the same file."""
+    from tensorflow_datasets.core import example_serializer
+
+    kind = example_serializer.ExampleSerializer
+    original = kind.serialize_example
+
+    def serialize(self: Any, example: Any) -> bytes:
+        return self.get_tf_example(example).SerializeToString(deterministic=True)
+
+    kind.serialize_example = serialize
+    try:
+        yield
+    finally:
+        kind.serialize_example = original
