@@ -17,6 +17,8 @@ from calibjax.errors import input_error
 # Padded lengths: one or two compiled programs each; above 32, at most a third is padding.
 _LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
+_TOKENS_AT_ONCE = 2048
+
 _embed = jax.jit(bert.embed, static_argnames=("pooling", "normalize"))
 _classify = jax.jit(bert.classify)
 
@@ -129,7 +131,7 @@ def _in_batches(run: Run, inputs: Sequence[TypedIds], width: int, batch_size: in
     out = np.zeros((len(inputs), width), np.float32)
     pending = []
     for rows, length in _batches(inputs, batch_size):
-        padded = _row_count(len(rows), batch_size)
+        padded = _padded_rows(len(rows), _rows_at(length, batch_size))
         pending.append((rows, run(*_arrays([inputs[row] for row in rows], padded, length))))
         # Reading one batch late lets the next one be prepared while the device works.
         if len(pending) > 1:
@@ -146,19 +148,24 @@ def _batches(inputs: Sequence[TypedIds], batch_size: int) -> Iterator[tuple[list
     for row, one in enumerate(inputs):
         groups.setdefault(_padded_length(len(one.ids)), []).append(row)
     for length in sorted(groups):
-        rows = groups[length]
-        for start in range(0, len(rows), batch_size):
-            yield rows[start : start + batch_size], length
+        rows, step = groups[length], _rows_at(length, batch_size)
+        for start in range(0, len(rows), step):
+            yield rows[start : start + step], length
 
 
 def _padded_length(length: int) -> int:
     return next((limit for limit in _LENGTHS if limit >= length), -(-length // 512) * 512)
 
 
-def _row_count(rows: int, batch_size: int) -> int:
-    """Rows of a batch with its padding: one of two sizes, so that few programs are compiled."""
-    few = max(1, batch_size // 8)
-    return few if rows <= few else batch_size
+def _rows_at(length: int, batch_size: int) -> int:
+    """Rows of a full batch: fewer of long texts, so that a last, half-empty batch wastes little."""
+    return min(batch_size, max(8, _TOKENS_AT_ONCE // length))
+
+
+def _padded_rows(rows: int, full: int) -> int:
+    """Rows of a batch with its padding: a quarter or all, so that few programs are compiled."""
+    quarter = max(1, full // 4)
+    return quarter if rows <= quarter else full
 
 
 def _arrays(

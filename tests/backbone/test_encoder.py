@@ -86,8 +86,14 @@ def test_few_programs_are_compiled_whatever_the_lengths(tiny):
     for seed in range(20):
         texts = bert_checkpoints.random_texts(2 + 5 * seed, seed, longest=2 + seed)
         for rows, length in encoder._batches(tiny.pieces.texts(texts), 8):
-            shapes.add((encoder._row_count(len(rows), 8), length))
-    assert shapes <= {(rows, length) for rows in (1, 8) for length in (16, 32, 48)}
+            shapes.add((encoder._padded_rows(len(rows), 8), length))
+    assert shapes <= {(rows, length) for rows in (2, 8) for length in (16, 32, 48)}
+
+
+@pytest.mark.parametrize("length, rows", [(16, 64), (32, 64), (64, 32), (128, 16), (512, 8)])
+def test_batches_hold_fewer_long_texts(length, rows):
+    assert encoder._rows_at(length, 64) == rows
+    assert encoder._rows_at(length, 4) == 4
 
 
 def test_same_shapes_compile_nothing_new(tiny):
