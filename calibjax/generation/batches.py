@@ -21,8 +21,11 @@ class Batch(NamedTuple):
 
 
 def bucket_length(length: int) -> int:
-    """The padded length: multiples of 32 up to 256, of 64 up to 1024, then of 256 tokens."""
-    multiple = 32 if length <= 256 else 64 if length <= 1024 else 256
+    """The padded length: multiples of 32 up to 128, of 64 up to 512, then of 256 tokens.
+
+    Each length is a compilation of seconds; a finer grid would save less than that.
+    """
+    multiple = 32 if length <= 128 else 64 if length <= 512 else 256
     return -(-length // multiple) * multiple
 
 

@@ -10,7 +10,7 @@ _HALVINGS = 32
 
 
 def sample(
-    keys_B: jax.Array,
+    uniform_B2: jax.Array,
     logits_BV: jax.Array,
     temperature_B: jax.Array,
     *,
@@ -19,8 +19,8 @@ def sample(
 ) -> jax.Array:
     """One token per row, int32 [B], from softmax(logits / temperature), truncated; argmax at 0.
 
-    keys_B: typed keys. Of equal logits at the truncation threshold all are kept. top_p: probability
-    mass in (0, 1], applied after top_k.
+    uniform_B2: two independent uniform numbers in [0, 1) per row decide the draw. top_p:
+    probability mass in (0, 1], applied after top_k; of equal logits at a threshold all are kept.
     """
     greedy_B = jnp.argmax(logits_BV, axis=-1).astype(jnp.int32)
     is_greedy_B = temperature_B <= 0.0
@@ -28,7 +28,7 @@ def sample(
     # The largest entry becomes exactly 0, so no temperature can overflow it.
     scaled_BV = (logits_BV - logits_BV.max(axis=-1, keepdims=True)) / temperature_B[:, None]
     weights_BV = jnp.exp(truncate(scaled_BV, top_k=top_k, top_p=top_p))
-    return jnp.where(is_greedy_B, greedy_B, _draw(keys_B, weights_BV))
+    return jnp.where(is_greedy_B, greedy_B, _draw(uniform_B2, weights_BV))
 
 
 def truncate(
@@ -39,7 +39,8 @@ def truncate(
     scaled_BV: logits over temperature, the largest of each row 0.
     """
     if top_k is not None and top_k < scaled_BV.shape[-1]:
-        least_B1 = jax.lax.top_k(scaled_BV, top_k)[0][:, -1:]
+        # The minimum, not the last entry: a slice makes XLA sort the whole vocabulary.
+        least_B1 = jax.lax.top_k(scaled_BV, top_k)[0].min(axis=-1, keepdims=True)
         scaled_BV = jnp.where(scaled_BV < least_B1, -jnp.inf, scaled_BV)
     if top_p is not None:
         scaled_BV = jnp.where(scaled_BV < _threshold(scaled_BV, top_p), -jnp.inf, scaled_BV)
@@ -66,16 +67,15 @@ def _threshold(scaled_BV: jax.Array, top_p: jax.Array) -> jax.Array:
     return jax.lax.fori_loop(0, _HALVINGS, halve, (low_B1, jnp.zeros_like(low_B1)))[0]
 
 
-def _draw(keys_B: jax.Array, weights_BV: jax.Array) -> jax.Array:
+def _draw(uniform_B2: jax.Array, weights_BV: jax.Array) -> jax.Array:
     """Index of each row with probability proportional to its weight, int32 [B].
 
-    Inverse transform in two levels, block then entry, with a uniform number for each: two numbers a
-    row, where the Gumbel trick needs one per entry (measured: 40 times the cost on a CPU).
+    Inverse transform in two levels, block then entry, with a uniform number for each. The Gumbel
+    trick needs one number per entry, which on a CPU costs as much as a decoding step.
     """
     B, V = weights_BV.shape
     padded = jnp.pad(weights_BV, ((0, 0), (0, -V % _BLOCK)))
     blocks_BNM = padded.reshape(B, -1, _BLOCK)
-    uniform_B2 = jax.vmap(lambda key: jax.random.uniform(key, (2,)))(keys_B)
     block_B = _invert(blocks_BNM.sum(axis=-1), uniform_B2[:, 0])
     chosen_BM = jnp.take_along_axis(blocks_BNM, block_B[:, None, None], axis=1)[:, 0]
     return block_B * _BLOCK + _invert(chosen_BM, uniform_B2[:, 1])
