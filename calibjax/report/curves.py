@@ -46,7 +46,8 @@ def wilson_interval(share: float, n: float, level: float) -> tuple[float, float]
     z = NormalDist().inv_cdf((1 + level) / 2)
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * (share * (1 - share) / n + z * z / (4 * n * n)) ** 0.5
-    return max(0.0, centre - half), min(1.0, centre + half)
+    # Rounding must not move an end past 0, 1 or the share itself.
+    return max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))
 
 
 def accuracy_coverage(confidence: np.ndarray, correct: np.ndarray) -> dict[str, list[float]]:

@@ -53,7 +53,7 @@ def reliability_diagram(report: Mapping[str, Any], *, methods: Sequence[str] = (
     if names:
         handles, titles = figure.axes[0].get_legend_handles_labels()
         figure.legend(
-            handles, titles, loc="outside lower center", ncols=3, fontsize=8, frameon=False
+            handles, titles, loc="outside lower center", ncols=3, fontsize=7.5, frameon=False
         )
     else:
         _nothing(figure, "no method with a defined reliability diagram")
@@ -66,7 +66,7 @@ def _reliability_panel(axes: Axes, report: Mapping[str, Any], name: str) -> None
     for row in bins:
         width, low, high = row["upper"] - row["lower"], row["accuracy_low"], row["accuracy_high"]
         axes.bar(row["lower"], high - low, width, low, align="edge", color="#B9D5E8", linewidth=0)
-    axes.bar(0, 0, 0, color="#B9D5E8", label=f"{_percent(report)} interval of the share")
+    axes.bar(0, 0, 0, color="#B9D5E8", label=f"{_percent(report)} interval")
     x = [row["confidence"] for row in bins]
     y = [row["accuracy"] for row in bins]
     axes.plot(x, y, color="#00476E", marker="o", markersize=4.5, linewidth=1.2, label="observed")

@@ -1,7 +1,7 @@
 """The figures of report.json, with intervals, from the predictions of one or more methods."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import combinations
 from typing import Any
 
@@ -13,6 +13,10 @@ from calibjax import metrics
 from calibjax.errors import input_error
 from calibjax.report import curves, schema
 from calibjax.report.predictions import Predictions
+
+# The bootstrap folds in its replicates 0, 1, ...; this number is out of their reach.
+NULL_STREAM = 2**32 - 1
+_NAMES = (*schema.METRICS, *(name + schema.ANSWERED for name in schema.METRICS))
 
 
 def summarise(
@@ -94,76 +98,83 @@ def _blocks(methods: Mapping[str, Predictions]) -> list[list[str]]:
 
 
 @functools.cache
-def _figures(num_bins: int, num_mass_bins: int, with_answered: bool) -> Any:
-    """A function for the bootstrap: all figures [K] or [2 K, methods], in schema order.
+def _figures(num_bins: int, num_mass_bins: int) -> Callable[..., jax.Array]:
+    """A function for the bootstrap: the figures of a method, (9,), in schema order.
 
     Cached, so that equal settings are the same function and compile once.
     """
 
-    def one(confidence, correct, weight, where):
-        rows: dict[str, Any] = {"weight": weight, "where": where}
+    def figures(confidence, correct, unanswered, weight):
         ece = metrics.expected_calibration_error
-        return [
-            ece(confidence, correct, num_bins=num_bins, **rows),
-            ece(confidence, correct, num_bins=num_mass_bins, binning="mass", **rows),
-            metrics.brier_score(confidence, correct, **rows),
-            metrics.log_loss(confidence, correct, **rows),
-            metrics.log_loss_skill(confidence, correct, **rows),
-            metrics.auroc(confidence, correct, **rows),
-            metrics.area_under_accuracy_coverage(confidence, correct, **rows),
-            metrics.accuracy(correct, **rows),
-        ]
-
-    def of_method(confidence, correct, answered, weight):
-        every = jnp.ones_like(answered)
-        unanswered = 1.0 - answered.astype(confidence.dtype)
-        values = one(confidence, correct * (1.0 - unanswered), weight, every)
-        values.append(metrics.accuracy(unanswered, weight=weight))
-        if with_answered:
-            values += one(confidence, correct, weight, answered)
-            values.append(metrics.accuracy(unanswered, weight=weight, where=answered))
-        return jnp.stack(values)
-
-    def figures(confidence, correct, answered, weight):
-        over_methods = jax.vmap(of_method, in_axes=(1, 1, 1, None), out_axes=1)
-        return over_methods(confidence, correct, answered, weight)
+        rows = {"weight": weight}
+        return jnp.stack(
+            [
+                ece(confidence, correct, num_bins=num_bins, **rows),
+                ece(confidence, correct, num_bins=num_mass_bins, binning="mass", **rows),
+                metrics.brier_score(confidence, correct, **rows),
+                metrics.log_loss(confidence, correct, **rows),
+                metrics.log_loss_skill(confidence, correct, **rows),
+                metrics.auroc(confidence, correct, **rows),
+                metrics.area_under_accuracy_coverage(confidence, correct, **rows),
+                metrics.accuracy(correct, **rows),
+                metrics.accuracy(unanswered, **rows),
+            ]
+        )
 
     return figures
 
 
-def _summarise_block(methods: Mapping[str, Predictions], settings: dict) -> dict[str, Any]:
+def _resampled(
+    method: Predictions, cluster: np.ndarray | None, settings: Mapping[str, Any]
+) -> metrics.BootstrapDetails:
+    """All 18 figures with their replicates; paired for equal seeds, ids and clusters."""
+    function = _figures(settings["num_bins"], settings["num_mass_bins"])
+    answered = method.answered.astype(np.float64)
+    arrays = {
+        "confidence": method.confidence,
+        "correct": method.correct * answered,
+        "unanswered": 1.0 - answered,
+    }
+
+    def resample(weight):
+        return metrics.bootstrap_details(
+            {"figures": function},
+            arrays,
+            key=jax.random.key(settings["seed"]),
+            num_replicates=settings["replicates"],
+            confidence_level=settings["confidence_level"],
+            cluster=cluster,
+            weight=weight,
+        )["figures"]
+
+    every = resample(None)
+    # Weight 0 leaves a row out of the figures, not out of the draws: both halves stay paired.
+    chosen = every if answered.all() else resample(answered)
+    return jax.tree.map(lambda a, b: np.concatenate([a, b], axis=-1), every, chosen)
+
+
+def _summarise_block(
+    methods: Mapping[str, Predictions], settings: Mapping[str, Any]
+) -> dict[str, Any]:
     """The report's sections for methods over the same ids."""
-    some_unanswered = any(not method.answered.all() for method in methods.values())
-    function = _figures(settings["num_bins"], settings["num_mass_bins"], some_unanswered)
-    draw_key, null_key = jax.random.split(jax.random.key(settings["seed"]))
-    columns = ("confidence", "correct", "answered")
-    arrays = {c: np.stack([getattr(m, c) for m in methods.values()], axis=1) for c in columns}
-    cluster = next((m.group for m in methods.values() if m.group is not None), None)
-    details = metrics.bootstrap_details(
-        {"figures": function},
-        arrays,
-        key=draw_key,
-        num_replicates=settings["replicates"],
-        confidence_level=settings["confidence_level"],
-        cluster=None if cluster is None else _codes(cluster),
-    )["figures"]
-    names = [*schema.METRICS, *(name + schema.ANSWERED for name in schema.METRICS)]
-    if not some_unanswered:
-        # Nothing to leave out: the answered figures are the primary ones.
-        details = jax.tree.map(lambda x: np.concatenate([x, x], axis=-2), details)
+    groups = [method.group for method in methods.values() if method.group is not None]
+    cluster = _codes(groups[0]) if groups else None
+    details = {name: _resampled(method, cluster, settings) for name, method in methods.items()}
     same = outcomes(methods)
     out: dict[str, Any] = {"methods": {}, "comparisons": {}, "across_outcomes": {}}
-    for place, (name, method) in enumerate(methods.items()):
-        cells = _cells(names, jax.tree.map(lambda x: np.asarray(x)[..., place], details), settings)
+    for name, method in methods.items():
+        cells = _cells(details[name], settings)
         _explain(cells, method)
         out["methods"][name] = {
             "n": len(method),
             "n_answered": int(method.answered.sum()),
             "outcomes": same[name],
-            **_parts(method, cells, null_key, settings),
+            **_parts(method, cells, settings),
         }
-    differences = _differences(names, details, len(methods), settings)
-    for (a, b), cells in zip(combinations(methods, 2), differences, strict=True):
+    for a, b in combinations(methods, 2):
+        level = settings["confidence_level"]
+        found = metrics.paired_difference(details[a], details[b], confidence_level=level)
+        cells = _cells(found, settings)
         if same[a] == same[b]:
             out["comparisons"][f"{a}-{b}"] = cells
         else:
@@ -178,29 +189,20 @@ def _codes(group: np.ndarray) -> np.ndarray:
     return np.array([known.setdefault(value, len(known)) for value in group], np.int64)
 
 
-def _differences(
-    names: Sequence[str], details: metrics.BootstrapDetails, count: int, settings: dict
-) -> list[dict[str, Any]]:
-    """Cells of a - b for every pair of methods, all pairs in one call."""
-    if count < 2:
-        return []
-    first, second = np.array(list(combinations(range(count), 2))).T
-    sides = [jax.tree.map(lambda x: np.asarray(x)[..., side], details) for side in (first, second)]
-    level = settings["confidence_level"]
-    found = metrics.paired_difference(*sides, confidence_level=level)
-    host = jax.tree.map(np.asarray, found)
-    pairs = range(len(first))
-    return [_cells(names, jax.tree.map(lambda x: x[..., p], host), settings) for p in pairs]
-
-
-def _cells(names: Sequence[str], details: Any, settings: dict) -> dict[str, dict[str, Any]]:
+def _cells(
+    details: metrics.BootstrapDetails, settings: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
     """{estimate, low, high, n_valid[, reason]} by name; what is not finite is None."""
     cells = {}
-    for place, name in enumerate(names):
+    parts = [np.asarray(part) for part in details[:4]]
+    for place, name in enumerate(_NAMES):
+        estimate, low, high, n_valid = (part[place] for part in parts)
         cell: dict[str, Any] = {
-            part: _finite(getattr(details, part)[place]) for part in ("estimate", "low", "high")
+            "estimate": _finite(estimate),
+            "low": _finite(low),
+            "high": _finite(high),
+            "n_valid": int(n_valid),
         }
-        cell["n_valid"] = int(details.n_valid[place])
         if cell["estimate"] is None:
             cell |= {"low": None, "high": None, "reason": "undefined for one of the methods"}
         elif cell["low"] is None:
@@ -232,13 +234,14 @@ def _finite(value: Any) -> float | None:
 
 
 def _parts(
-    method: Predictions, cells: dict[str, dict[str, Any]], key: jax.Array, settings: dict
+    method: Predictions, cells: dict[str, dict[str, Any]], settings: Mapping[str, Any]
 ) -> dict[str, Any]:
     """`metrics`, `ece_null` and `curves` of one method."""
     y = np.where(method.answered, method.correct, 0.0)
     null = metrics.ece_null_reference(
         method.confidence,
-        key=key,
+        # Not the key of the bootstrap, whose draws must stay independent of these.
+        key=jax.random.fold_in(jax.random.key(settings["seed"]), NULL_STREAM),
         num_draws=settings["replicates"],
         num_bins=settings["num_bins"],
     )
