@@ -29,7 +29,7 @@ def bpe() -> Tokenizer:
     trainer = trainers.BpeTrainer(
         vocab_size=700, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
     )
-    tokenizer.train_from_iterator(_TEXTS + [text * 40 for text in SPECIAL + PLAIN_ADDED], trainer)
+    tokenizer.train_from_iterator([*_TEXTS, *(SPECIAL + PLAIN_ADDED) * 40], trainer)
     return _finished(tokenizer, "bpe")
 
 
