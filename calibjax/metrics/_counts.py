@@ -15,6 +15,10 @@ import numpy as np
 from calibjax.errors import input_error
 from calibjax.metrics._validation import is_traced
 
+# Tables over whole counts reach this many times the number of rows, since a traced total weight may
+# exceed it; concrete totals need no table.
+REACH = 4
+
 Decimalish = Any  # a float, int, str, Decimal, Fraction or NumPy scalar
 
 
@@ -70,16 +74,16 @@ def floor_table(rho: Fraction, n_max: int) -> np.ndarray:
     return table
 
 
-def floor_counts(rhos: tuple[Fraction, ...], total: Any, n_max: int) -> Any:
+def floor_counts(rhos: tuple[Fraction, ...], total: Any, n: int) -> Any:
     """floor(rho * total) of a scalar total for each rho, (len(rhos),) in the dtype of `total`.
 
-    Exact for concrete totals and for traced whole totals up to `n_max`; a larger or fractional
-    traced total is multiplied in floating point and nudged up by two rounding errors before the
-    floor.
+    Exact for concrete totals and for traced whole totals up to REACH n; a larger or fractional
+    traced total is multiplied in floating point and nudged up by two rounding errors first.
     """
     if not is_traced(total):
         exact = Fraction(float(total))
         return np.array([int(rho * exact) for rho in rhos], total.dtype)
+    n_max = REACH * n
     table = jnp.asarray(np.stack([floor_table(rho, n_max) for rho in rhos]))
     whole = (total == jnp.round(total)) & (total <= n_max)
     index = jnp.clip(total, 0, n_max).astype(jnp.int32)

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import stats
 
 from calibjax.errors import input_error
-from calibjax.metrics._counts import as_fraction, kfloor
+from calibjax.metrics._counts import as_fraction, floor_table, kfloor
 from calibjax.metrics._ranking import Ranking, before, rank_rows
 from calibjax.metrics._validation import SCORE, Rows, check_rows, is_traced
 
@@ -90,7 +90,7 @@ def budget_counts(
     if rule not in RULES:
         raise input_error("rule", rule, ", ".join(RULES))
     if rule == "quantile":
-        return np.array([int(rho * int(i)) for i in n], np.int32)
+        return floor_table(rho, int(n.max(initial=0)))[n]
     if not 0 < alpha < 1:
         raise input_error("alpha", alpha, "a number between 0 and 1")
     if rule in ("dkw1", "dkw2"):

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax.metrics._counts import as_fractions, floor_counts, is_sequence
+from calibjax.metrics._counts import REACH, as_fractions, floor_counts, is_sequence
 from calibjax.metrics._ranking import count_lookup, rank_rows
 from calibjax.metrics._validation import LABEL, SCORE, Rows, check_rows, is_traced, total_weight
 from calibjax.metrics.budget import budget_counts, last_within, make_ladder, threshold_at
@@ -282,7 +282,7 @@ def deployable_frontier_details(
     total, n = total_weight(rows), _size(rows)
     if num_new is None:
         num_new = n if is_traced(total) else int(total)
-    allowed = allowed_counts(calibration, rhos, rule, alpha, num_new)
+    calibration, allowed = _allowed_counts(calibration, rhos, rule, alpha, num_new)
     limit = floor_counts(rhos, total, n) + tolerance
     targets = np.array([float(rho) for rho in rhos], rows.weight.dtype)
     details = _deploy(calibration, rows, allowed, limit, targets)
@@ -291,19 +291,25 @@ def deployable_frontier_details(
     return details
 
 
-def allowed_counts(
+def _allowed_counts(
     calibration: Rows, rhos: tuple[Fraction, ...], rule: str, alpha: float, num_new: int
-) -> Any:
-    """`budget_count` for each budget, from the calibration weight; by a table inside a trace."""
+) -> tuple[Rows, Any]:
+    """`budget_count` for each budget from the calibration weight, by a table inside a trace.
+
+    Rows of a traced weight that the table does not reach come back marked as not ok.
+    """
     total = total_weight(calibration)
-    if is_traced(total):
-        n = _size(calibration)
-        ns = np.arange(n + 1)
-        tables = np.stack([budget_counts(ns, rho, rule, alpha, num_new) for rho in rhos])
-        index = jnp.clip(total, 0, n).astype(jnp.int32)
-        return jnp.take(jnp.asarray(tables), index, axis=1).astype(total.dtype)
-    counts = [budget_counts(np.array([int(total)]), rho, rule, alpha, num_new)[0] for rho in rhos]
-    return np.array(counts, total.dtype)
+    if not is_traced(total):
+        n = np.array([int(total)])
+        counts = [budget_counts(n, rho, rule, alpha, num_new)[0] for rho in rhos]
+        return calibration, np.array(counts, total.dtype)
+    # The predictive rule has no quick tail function to fill a larger table with.
+    n_max = _size(calibration) * (1 if rule == "predictive" else REACH)
+    ns = np.arange(n_max + 1)
+    tables = np.stack([budget_counts(ns, rho, rule, alpha, num_new) for rho in rhos])
+    index = jnp.clip(total, 0, n_max).astype(jnp.int32)
+    allowed = jnp.take(jnp.asarray(tables), index, axis=1).astype(total.dtype)
+    return calibration._replace(ok=calibration.ok & (total <= n_max)), allowed
 
 
 @jax.jit

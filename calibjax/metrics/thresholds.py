@@ -11,7 +11,7 @@ import numpy as np
 from scipy import stats
 
 from calibjax.errors import input_error
-from calibjax.metrics._counts import as_fraction, floor_table, kceil
+from calibjax.metrics._counts import REACH, as_fraction, floor_table, kceil
 from calibjax.metrics._ranking import before
 from calibjax.metrics._validation import (
     BINARY,
@@ -155,9 +155,9 @@ def cwar_threshold_details(
 
 
 def _largest_count(rows: Rows) -> int:
-    """Size of a table over whole counts: the total weight, or the row count inside a trace."""
+    """Size of a table over whole counts: the total weight, or what a traced one may reach."""
     n = rows.weight.shape[0]
-    return n if is_traced(rows.weight) else max(n, int(np.ceil(total_weight(rows))))
+    return REACH * n if is_traced(rows.weight) else max(n, int(np.ceil(total_weight(rows))))
 
 
 @functools.lru_cache(maxsize=64)
@@ -248,7 +248,8 @@ def conformal_threshold(
     18.0
     """
     rows = check_rows(weight, where, nonconformity=(nonconformity, SCORE))
-    threshold, feasible = _kth_smallest(rows, _conformal_rank(rows, 1 - as_fraction("alpha", alpha)))
+    rank = _conformal_rank(rows, 1 - as_fraction("alpha", alpha))
+    threshold, feasible = _kth_smallest(rows, rank)
     return ConformalThreshold(observed(nonconformity, threshold), feasible)
 
 
@@ -257,9 +258,12 @@ def _conformal_rank(rows: Rows, share: Fraction) -> Any:
     total = total_weight(rows)
     if not is_traced(total):
         return np.asarray(-int(-share * (Fraction(float(total)) + 1) // 1), total.dtype)
-    n_max = rows.weight.shape[0]
-    ranks = np.array([kceil(share, n + 1) for n in range(n_max + 1)], np.int32)
-    return jnp.asarray(ranks)[jnp.clip(total, 0, n_max).astype(jnp.int32)].astype(total.dtype)
+    n_max = REACH * rows.weight.shape[0]
+    ranks = jnp.asarray(np.array([kceil(share, n + 1) for n in range(n_max + 1)], np.int32))
+    exact = ranks[jnp.clip(total, 0, n_max).astype(jnp.int32)].astype(total.dtype)
+    whole = (total == jnp.round(total)) & (total <= n_max)
+    nudge = 1 - 2 * jnp.finfo(total.dtype).eps
+    return jnp.where(whole, exact, jnp.ceil((total + 1) * (float(share) * nudge)))
 
 
 conformal_threshold_details = conformal_threshold
