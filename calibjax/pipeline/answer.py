@@ -44,8 +44,8 @@ def answer(
     *,
     retriever: Retriever,
     forecaster: Forecaster,
-    reader: Generator,
-    user: Generator,
+    reader: Generator | Model,
+    user: Generator | Model,
     grader: Grader | None = None,
     passages: Mapping[str, Passage] | None = None,
     k: int = 20,
@@ -66,12 +66,13 @@ def answer(
     (None: `temperature`, and without one a draw per question from the same six). directory: keeps
     what the models said, to go on after an interruption (None: nothing is kept).
     """
+    reading = as_model(reader)
     selector = Selector(
         write_queries(questions, check_writer(query_writer)).texts,
         retriever=retriever,
         passages=passages_of(retriever, passages),
         forecaster=forecaster,
-        reader=reader,
+        reader=reading.generator,
         k=k,
         epsilon=epsilon,
     )
@@ -81,7 +82,7 @@ def answer(
     with tempfile.TemporaryDirectory() as scratch:
         decided = decide(
             cases,
-            as_model(reader),
+            reading,
             as_model(user),
             grader or make_grader("auto"),
             directory or Path(scratch),
@@ -130,7 +131,7 @@ def to_answer(decided: Decided) -> Answer:
     )
 
 
-def as_model(generator: Generator) -> Model:
+def as_model(generator: Generator | Model) -> Model:
     """A generator with the name its results are filed under."""
     if isinstance(generator, Model):
         return generator

@@ -16,14 +16,12 @@ from calibjax.forecaster import Forecaster
 from calibjax.forecaster.presets import get_preset
 from calibjax.generation import Sampler
 from calibjax.pipeline import comparison
-from calibjax.pipeline.answer import to_answer
 from calibjax.pipeline.comparison import Arm, Outcomes
 from calibjax.pipeline.decision import Decided, Deciding, decide
+from calibjax.pipeline.reporting import make_report, write_rows
 from calibjax.pipeline.selection import Selector
 from calibjax.protocols import Grader
 from calibjax.records import Question, SupervisionRow
-from calibjax.report.predictions import predictions
-from calibjax.report.summary import summarise
 from calibjax.supervision.asking import Model
 from calibjax.supervision.labels import Labelled, Labeller, Settings, fold_in, sample_questions
 from calibjax.supervision.queries import write_queries
@@ -94,7 +92,14 @@ def run(job: Job, size: Size, directory: Path, stage: StageTimer) -> dict[str, A
     with stage("baselines"):
         found, guidance = judge(job, size, decided, train.rows)
     with stage("report"):
-        report = make_report(found, guidance, decided, size, job.seed)
+        report = make_report(
+            found,
+            guidance,
+            decided,
+            epsilon=size.epsilon,
+            replicates=size.replicates,
+            seed=job.seed,
+        )
         report["labels"] = train.report["labels"]
         report["supervision"] = {"train": train.report, "validation": validation.report}
         write_rows(found, decided, directory)
@@ -181,75 +186,6 @@ def judge(
     for name, confidence in stated.items():
         found[Arm(name)] = comparison.outcomes(main, confidence)
     return found, {arm.method: o for arm, o in found.items() if arm == Arm(arm.method)}
-
-
-def make_report(
-    found: Mapping[Arm, Outcomes],
-    guidance: Mapping[str, Outcomes],
-    decided: Mapping[Arm, list[Decided]],
-    size: Size,
-    seed: int,
-) -> dict[str, Any]:
-    """The figures of all methods, and what hiding the confidence and the temperature do to them."""
-
-    def figures(parts: Mapping[str, Outcomes]) -> dict[str, Any]:
-        rows = {name: _rows(part) for name, part in parts.items()}
-        return summarise(rows, replicates=size.replicates, seed=seed)
-
-    report = figures(guidance)
-    methods = report["methods"]
-    of_guidance = {name: _guidance_rows(part) for name, part in guidance.items()}
-    graded = summarise(of_guidance, replicates=size.replicates, seed=seed)["methods"]
-    for name in methods:
-        methods[name]["answer_metrics"] = graded[name]["metrics"]
-    hidden = figures({"calibrag": found[Arm("calibrag", shown=False)]})
-    methods["calibrag"]["confidence_hidden"] = hidden["methods"]["calibrag"]["metrics"]
-    for method in FORECASTERS:
-        by_temperature = figures(
-            {repr(t): found[Arm(method, t)] for t in comparison.TEMPERATURES}
-        )
-        methods[method]["by_temperature"] = {
-            t: part["metrics"] for t, part in by_temperature["methods"].items()
-        }
-    chosen = [one.case.selection for one in decided[Arm("calibrag")]]
-    report["stage3"] = {
-        "epsilon": size.epsilon,
-        "triggered": sum(one.triggered for one in chosen) / len(chosen),
-        "second_round_won": sum(one.round == 2 for one in chosen) / len(chosen),
-    }
-    return report
-
-
-def _rows(found: Outcomes) -> Any:
-    return predictions(found.ids, found.confidence, found.correct, found.answered, found.group)
-
-
-def _guidance_rows(found: Outcomes) -> Any:
-    return predictions(
-        found.questions,
-        found.guidance_confidence,
-        found.guidance_correct,
-        found.guidance_answered,
-    )
-
-
-def write_rows(
-    found: Mapping[Arm, Outcomes], decided: Mapping[Arm, list[Decided]], directory: Path
-) -> None:
-    """answers.jsonl, and the rows behind every figure of the report."""
-    answers = [to_answer(one) for one in decided[Arm("calibrag")]]
-    storage.write_jsonl(directory / "answers.jsonl", answers)
-    files: dict[str, list[dict[str, Any]]] = {
-        "predictions": [],
-        "predictions_hidden": [],
-        "predictions_by_temperature": [],
-    }
-    for arm, outcome in found.items():
-        rows = comparison.prediction_rows(arm.method, outcome)
-        name = "_by_temperature" if arm.temperature is not None else ""
-        files["predictions" + (name if arm.shown else "_hidden")] += rows
-    for name, rows in files.items():
-        storage.write_jsonl(directory / f"{name}.jsonl", rows)
 
 
 def split_questions(

