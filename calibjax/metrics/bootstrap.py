@@ -186,6 +186,7 @@ def _shape(fn: Callable, arrays: dict, weight: jax.Array) -> None:
 def _bootstrap(functions, level, arrays, base, plan: Plan, key, indices) -> dict:
     """One program: estimates, weights chunk by chunk, replicates and their quantiles."""
     count = indices.shape[0]
+    # As many bytes in float64 as in float32.
     wanted = 4 * CHUNK // (base.dtype.itemsize * max(base.shape[0], 1))
     pieces = -(-count // max(1, wanted))
     # Equal pieces, a few replicates too many rather than a rest that is compiled once more.
