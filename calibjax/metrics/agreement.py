@@ -105,8 +105,10 @@ def _class_codes(a: jax.Array, b: jax.Array) -> jax.Array:
 
 def _rate_and_kappa(weight, same, codes) -> tuple[jax.Array, jax.Array]:
     n, total = same.shape[0], jnp.sum(weight)
-    share = weight / jnp.where(total > 0, total, 1)
-    rate = jnp.matmul(share, same, precision=HIGHEST)
+    safe = jnp.where(total > 0, total, 1)
+    share = weight / safe
+    # Counts before the division: shares may add up to more than 1.
+    rate = jnp.matmul(weight, same, precision=HIGHEST) / safe
     of_a = jax.ops.segment_sum(share, codes[:n], num_segments=2 * n)
     of_b = jax.ops.segment_sum(share, codes[n:], num_segments=2 * n)
     chance = jnp.matmul(of_a, of_b, precision=HIGHEST)
