@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax.backbone import attention
-from calibjax.backbone.decoder import DecoderModule, _Adapting, _embed, _run_blocks
+from calibjax.backbone.decoder import Adapting, DecoderModule, embed, run_blocks
 from calibjax.backbone.lora import Adapter
 
 
@@ -46,12 +46,12 @@ def packed_features(
         out = attention.attend(q_BTHh[:, None], own, scale=module.config.attention_scale)
         return out[:, 0], None
 
-    x_BTD, _ = _run_blocks(
+    x_BTD, _ = run_blocks(
         module,
-        _embed(module, packed.tokens_BT),
+        embed(module, packed.tokens_BT),
         packed.positions_BT,
         attend,
-        _Adapting(adapter, dropout_key, remat),
+        Adapting(adapter, dropout_key, remat),
     )
     return jnp.take_along_axis(x_BTD, packed.last_BN[..., None], axis=1).astype(jnp.float32)
 

@@ -14,7 +14,7 @@ from flax import nnx
 from calibjax import storage
 from calibjax.backbone.load import Decoder
 from calibjax.data.batching import Group, make_groups
-from calibjax.data.loader import Loader
+from calibjax.data.loader import Batch, Loader
 from calibjax.errors import input_error
 from calibjax.forecaster.extract import extract_features
 from calibjax.forecaster.losses import class_weights, entropy_floor, soft_log_loss
@@ -24,9 +24,9 @@ from calibjax.forecaster.prompts import forecast_prompts
 from calibjax.records import SupervisionRow
 from calibjax.training.checkpoint import Checkpoints, read_arrays
 from calibjax.training.loop import Best, Run, train
-from calibjax.training.optimizer import adamw, learning_rate_schedule
+from calibjax.training.optimizer import optimizer, schedule_of
 from calibjax.training.state import TrainState, init_state, named_leaves
-from calibjax.training.step import LossFn, make_loss, make_train_step
+from calibjax.training.step import StepMetrics, train_step
 from calibjax.training.warmup import Rows, fit_head
 
 # Documents of a query in one group: they share a prefix, but attention is wasted on their pairs.
@@ -81,38 +81,29 @@ def fit(
     if validation is None:
         rows, validation = split_by_question(rows, seed=seed)
     data, held_out = (prepare(decoder, preset, part) for part in (rows, validation))
-    loss_fn = make_loss(preset, class_weights(data.label, balanced=preset.balanced_classes))
+    class_weight_C = jnp.asarray(class_weights(data.label, balanced=preset.balanced_classes))
     checkpoints = None if out is None else Checkpoints(Path(out) / "checkpoint")
     earlier = checkpoints if resume and checkpoints and checkpoints.steps() else None
     if earlier is None:
-        model = start_head(decoder, model, preset, data, held_out, loss_fn)
-    schedule = learning_rate_schedule(
-        preset.schedule,
-        peak=preset.learning_rate,
-        steps=preset.steps,
-        warmup_steps=preset.warmup_steps,
-    )
-    tx = adamw(schedule, weight_decay=preset.weight_decay, clip_norm=preset.clip_norm)
-    graphdef, state = init_state(model, tx)
+        model = start_head(decoder, model, preset, data, held_out, class_weight_C)
+    graphdef, state = init_state(model, optimizer(preset))
     best = None
     if earlier is not None:
         state, best = _restored(earlier, state)
     with ExitStack() as stack:
         run = Run(
-            train_step=make_train_step(graphdef, preset, tx, loss_fn),
-            backbone=decoder.module,
+            step=_stepper(decoder, graphdef, preset, seed, class_weight_C),
             loader=Loader(
                 data.groups,
-                rows,
+                data.rows,
                 batch_size=preset.batch_size * preset.accumulation,
                 seed=seed,
             ),
-            key=jax.random.key(seed),
             steps=preset.steps,
             eval_every=max(1, preset.steps // preset.num_evaluations),
-            schedule=schedule,
+            schedule=schedule_of(preset),
             evaluate=_evaluator(decoder, graphdef, preset, held_out),
-            row_ids=[f"{row.question_id}/{row.passage_id}" for row in rows],
+            row_ids=[f"{row.question_id}/{row.passage_id}" for row in data.rows],
             leaf_names=list(named_leaves(state.params)),
             log=_open_log(out, stack),
             checkpoints=checkpoints,
@@ -177,7 +168,7 @@ def start_head(
     preset: Preset,
     data: Data,
     held_out: Data,
-    loss_fn: LossFn,
+    class_weight_C: jax.Array,
 ) -> ForecastModel:
     """The model with its feature statistics measured and its head warmed up, as the preset says.
 
@@ -199,7 +190,22 @@ def start_head(
         standardize(model, train_rows.features)
     if not preset.head_warmup_steps:
         return model
-    return fit_head(model, preset, train_rows, validation_rows, loss_fn=loss_fn)
+    return fit_head(model, preset, train_rows, validation_rows, class_weight_C=class_weight_C)
+
+
+def _stepper(
+    decoder: Decoder,
+    graphdef: nnx.GraphDef,
+    preset: Preset,
+    seed: int,
+    class_weight_C: jax.Array,
+) -> Callable[[TrainState, Batch], tuple[TrainState, StepMetrics]]:
+    key = jax.random.key(seed)
+
+    def step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
+        return train_step(graphdef, preset, state, decoder.module, batch, key, class_weight_C)
+
+    return step
 
 
 def _evaluator(

@@ -40,10 +40,8 @@ class Run(NamedTuple):
     also when a checkpoint is saved. bad_batch: where a batch that stops the run is written.
     """
 
-    train_step: Callable[[TrainState, Any, Batch, jax.Array], tuple[TrainState, StepMetrics]]
-    backbone: Any
+    step: Callable[[TrainState, Batch], tuple[TrainState, StepMetrics]]
     loader: Loader
-    key: jax.Array
     steps: int
     eval_every: int
     schedule: optax.Schedule
@@ -77,7 +75,7 @@ def train(run: Run, state: TrainState, best: Best | None) -> tuple[TrainState, B
                 raise
             began = time.perf_counter()
             batch = run.loader.batch(step)
-            state, metrics = run.train_step(state, run.backbone, jax.device_put(batch), run.key)
+            state, metrics = run.step(state, jax.device_put(batch))
             if pending is not None:
                 _report(run, *pending)
             pending = (step, batch, metrics, began)

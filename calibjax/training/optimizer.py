@@ -4,6 +4,7 @@ import jax
 import optax
 
 from calibjax.errors import input_error
+from calibjax.forecaster.presets import Preset
 
 SCHEDULES = ("linear", "cosine")
 
@@ -25,6 +26,22 @@ def learning_rate_schedule(
         decay = optax.cosine_decay_schedule(peak, rest)
     warmup = optax.linear_schedule(0.0, peak, max(warmup_steps, 1))
     return optax.join_schedules([warmup, decay], [warmup_steps])
+
+
+def schedule_of(preset: Preset) -> optax.Schedule:
+    """The learning rate of joint training."""
+    return learning_rate_schedule(
+        preset.schedule,
+        peak=preset.learning_rate,
+        steps=preset.steps,
+        warmup_steps=preset.warmup_steps,
+    )
+
+
+def optimizer(preset: Preset) -> optax.GradientTransformation:
+    """The optimizer of joint training."""
+    schedule = schedule_of(preset)
+    return adamw(schedule, weight_decay=preset.weight_decay, clip_norm=preset.clip_norm)
 
 
 def adamw(

@@ -36,7 +36,9 @@ def init_state(
     graphdef, params, constants = split_model(model)
     # Each counter its own buffer: a donated buffer must not be given twice.
     counters = [jnp.asarray(np.zeros((), np.int32)) for _ in range(3)]
-    return graphdef, TrainState(params, constants, tx.init(params), *counters)
+    state = TrainState(params, constants, tx.init(params), *counters)
+    # Committed to its device like a restored state, so that both run the same program.
+    return graphdef, jax.device_put(state, jax.devices()[0])
 
 
 def named_leaves(tree: Any) -> dict[str, Any]:

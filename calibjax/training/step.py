@@ -1,22 +1,21 @@
 """The training step: one jitted function, differentiated with respect to the trainables alone."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
-from jax.typing import ArrayLike
 
 from calibjax.backbone.packed import packed_features
 from calibjax.data.loader import Batch
 from calibjax.forecaster.losses import Total, class_cross_entropy, soft_cross_entropy
 from calibjax.forecaster.model import forecast_logits
 from calibjax.forecaster.presets import Preset
+from calibjax.training.optimizer import optimizer
 from calibjax.training.state import TrainState, named_leaves
-
-LossFn = Callable[[jax.Array, jax.Array, jax.Array], Total]
 
 
 class StepMetrics(NamedTuple):
@@ -32,17 +31,13 @@ class StepMetrics(NamedTuple):
     skipped_in_a_row: jax.Array
 
 
-def make_loss(preset: Preset, class_weight_C: ArrayLike) -> LossFn:
-    """(logits [..., C], label, mask) -> Total for the preset's number of outputs."""
-    if preset.num_outputs <= 2:
-        return soft_cross_entropy
-
-    weight_C = jnp.asarray(class_weight_C, jnp.float32)
-
-    def loss(logits: jax.Array, label: jax.Array, mask: jax.Array) -> Total:
-        return class_cross_entropy(logits, label, mask, weight_C)
-
-    return loss
+def loss_total(
+    logits: jax.Array, label: jax.Array, mask: jax.Array, class_weight_C: jax.Array
+) -> Total:
+    """Sum of losses and of weights for logits [..., C]; class weights matter for C = 11 only."""
+    if logits.shape[-1] <= 2:
+        return soft_cross_entropy(logits, label, mask)
+    return class_cross_entropy(logits, label, mask, class_weight_C)
 
 
 def batch_logits(
@@ -62,64 +57,73 @@ def batch_logits(
     return forecast_logits(model, features_BND, jnp.asarray(batch.temperature_BNM), preset)
 
 
-def make_train_step(
-    graphdef: nnx.GraphDef, preset: Preset, tx: optax.GradientTransformation, loss_fn: LossFn
-) -> Callable[[TrainState, Any, Batch, jax.Array], tuple[TrainState, StepMetrics]]:
-    """Jitted (state, backbone, batch, key) -> (state, metrics); compiled once per bucket.
+@partial(jax.jit, static_argnums=(0, 1), donate_argnums=2)
+def train_step(
+    graphdef: nnx.GraphDef,
+    preset: Preset,
+    state: TrainState,
+    backbone: Any,
+    batch: Batch,
+    key: jax.Array,
+    class_weight_C: jax.Array,
+) -> tuple[TrainState, StepMetrics]:
+    """One update; compiled once per bucket of the batch. The state is donated, the backbone never.
 
-    The state is donated, the backbone never. Micro-batches (`preset.accumulation`) add up sums of
-    loss and weight, so that any split of a batch gives the same gradient.
+    Micro-batches (`preset.accumulation`) add up sums of loss and weight, so that any split of a
+    batch gives the same gradient.
     """
+    key = jax.random.fold_in(key, state.step)
 
-    def total_loss(params, constants, backbone, batch, key):
-        dropout_key = key if preset.lora_dropout > 0 else None
-        logits = batch_logits(graphdef, params, constants, backbone, batch, preset, dropout_key)
-        total = loss_fn(logits, batch.label_BNM, batch.mask_BNM)
+    def total_loss(params: nnx.State, part: Batch, part_key: jax.Array) -> Any:
+        dropout_key = part_key if preset.lora_dropout > 0 else None
+        logits = batch_logits(
+            graphdef, params, state.constants, backbone, part, preset, dropout_key
+        )
+        total = loss_total(
+            logits, jnp.asarray(part.label_BNM), jnp.asarray(part.mask_BNM), class_weight_C
+        )
         return total.sum, total.weight
 
-    def step(state: TrainState, backbone: Any, batch: Batch, key: jax.Array):
-        key = jax.random.fold_in(key, state.step)
+    def gradient(part: Batch, index: Any) -> Any:
+        part_key = jax.random.fold_in(key, index)
         grad_fn = jax.value_and_grad(total_loss, has_aux=True)
+        (total, weight), grads = grad_fn(state.params, part, part_key)
+        return total, weight, grads
 
-        def micro(micro_batch, index):
-            micro_key = jax.random.fold_in(key, index)
-            (total, weight), grads = grad_fn(
-                state.params, state.constants, backbone, micro_batch, micro_key
-            )
-            return total, weight, grads
-
-        total, weight, grads = _accumulate(micro, batch, preset.accumulation)
-        grads = jax.tree.map(lambda g: g / jnp.maximum(weight, 1e-6), grads)
-        return _apply(state, tx, grads, total / jnp.maximum(weight, 1e-6), weight)
-
-    return jax.jit(step, donate_argnums=0)
+    total, weight, grads = _accumulate(gradient, batch, preset.accumulation)
+    safe_weight = jnp.maximum(weight, 1e-6)
+    grads = jax.tree.map(lambda g: g / safe_weight, grads)
+    return _apply(state, optimizer(preset), grads, total / safe_weight, weight)
 
 
-def _accumulate(micro, batch: Batch, accumulation: int):
+def _accumulate(gradient: Callable[[Batch, Any], Any], batch: Batch, accumulation: int) -> Any:
+    """Sums of `gradient` over equal parts of the batch, one after the other."""
     if accumulation == 1:
-        return micro(batch, 0)
+        return gradient(batch, 0)
 
-    def split(x):
+    def split(x: jax.Array) -> jax.Array:
         return x.reshape(accumulation, x.shape[0] // accumulation, *x.shape[1:])
 
-    def body(carry, inputs):
-        return jax.tree.map(jnp.add, carry, micro(*inputs)), None
+    def body(carry: Any, inputs: Any) -> Any:
+        return jax.tree.map(jnp.add, carry, gradient(*inputs)), None
 
     parts = jax.tree.map(split, batch)
-    shapes = jax.eval_shape(micro, jax.tree.map(lambda x: x[0], parts), 0)
+    shapes = jax.eval_shape(gradient, jax.tree.map(lambda x: x[0], parts), 0)
     zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
     indices = jnp.arange(accumulation, dtype=jnp.int32)
     return jax.lax.scan(body, zeros, (parts, indices))[0]
 
 
-def _apply(state: TrainState, tx, grads, loss, weight) -> tuple[TrainState, StepMetrics]:
+def _apply(
+    state: TrainState, tx: optax.GradientTransformation, grads: Any, loss: Any, weight: Any
+) -> tuple[TrainState, StepMetrics]:
     """Update, or leave params and optimizer untouched where loss or gradient is not finite."""
-    grad_norm = optax.global_norm(grads)
+    grad_norm = optax.tree.norm(grads)
     ok = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
     updates, opt_state = tx.update(grads, state.opt_state, state.params)
     params = optax.apply_updates(state.params, updates)
 
-    def keep(new, old):
+    def keep(new: Any, old: Any) -> Any:
         return jax.tree.map(lambda a, b: jnp.where(ok, a, b), new, old)
 
     failed = 1 - ok.astype(jnp.int32)

@@ -15,7 +15,7 @@ from calibjax.forecaster.losses import soft_log_loss
 from calibjax.forecaster.model import ForecastModel, forecast_logits, split_model
 from calibjax.forecaster.presets import Preset
 from calibjax.training.optimizer import adamw
-from calibjax.training.step import LossFn
+from calibjax.training.step import loss_total
 
 
 class Rows(NamedTuple):
@@ -32,7 +32,7 @@ def fit_head(
     train: Rows,
     validation: Rows | None,
     *,
-    loss_fn: LossFn,
+    class_weight_C: jax.Array,
 ) -> ForecastModel:
     """The model with W_p and head trained on all rows at once, its adapter as it was.
 
@@ -40,12 +40,7 @@ def fit_head(
     """
     adapter, model.adapter = model.adapter, None
     graphdef, params, constants = split_model(model)
-    steps = preset.head_warmup_steps
-    schedule = optax.cosine_decay_schedule(preset.head_learning_rate, steps)
-    tx = adamw(schedule, weight_decay=preset.head_weight_decay, clip_norm=preset.clip_norm)
-    best = _run(
-        graphdef, preset, tx, loss_fn, steps, params, constants, train, validation or train
-    )
+    best = _run(graphdef, preset, params, constants, train, validation or train, class_weight_C)
     model = nnx.merge(graphdef, best, constants)
     model.adapter = adapter
     return model
@@ -57,14 +52,17 @@ def readout_loss(model: ForecastModel, preset: Preset, rows: Rows) -> jax.Array:
     return jnp.mean(soft_log_loss(logits, rows.label))
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
-def _run(graphdef, preset, tx, loss_fn, steps, params, constants, train, validation):
+@partial(jax.jit, static_argnums=(0, 1))
+def _run(graphdef, preset, params, constants, train, validation, class_weight_C):
+    steps = preset.head_warmup_steps
+    schedule = optax.cosine_decay_schedule(preset.head_learning_rate, steps)
+    tx = adamw(schedule, weight_decay=preset.head_weight_decay, clip_norm=preset.clip_norm)
     everything = jnp.ones(train.label.shape, bool)
 
     def loss(params, rows):
         model = nnx.merge(graphdef, params, constants)
         logits = forecast_logits(model, rows.features, rows.temperature[:, None], preset)[:, 0]
-        total = loss_fn(logits, rows.label, everything)
+        total = loss_total(logits, rows.label, everything, class_weight_C)
         return total.sum / total.weight
 
     def body(carry, _):

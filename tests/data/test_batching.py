@@ -68,7 +68,8 @@ def test_a_small_job_compiles_once():
 
 
 def test_passes_hold_every_group_once_within_their_budget():
-    groups = [Group(ids(5), (ids(int(n)),), ((i,),)) for i, n in enumerate(RNG.integers(1, 300, 90))]
+    lengths = RNG.integers(1, 300, 90).tolist()
+    groups = [Group(ids(5), (ids(n),), ((i,),)) for i, n in enumerate(lengths)]
     plans = plan_passes(groups, tokens_per_pass=1024)
     assert sorted(number for plan in plans for number in plan.groups) == list(range(90))
     for plan in plans:
@@ -81,7 +82,8 @@ def test_collate_places_every_token_once():
     group = Group(ids(4), (ids(3), ids(2)), ((0,), (1,)))
     plan = plan_passes([group], 64)[0]
     packed = collate([group], plan, num_documents=3)
-    assert packed.tokens_BT[0, :9].tolist() == [*group.prefix, *group.suffixes[0], *group.suffixes[1]]
+    first, second = group.suffixes
+    assert packed.tokens_BT[0, :9].tolist() == [*group.prefix, *first, *second]
     # Both documents start at position 4, where the prefix ends.
     assert packed.positions_BT[0, :9].tolist() == [0, 1, 2, 3, 4, 5, 6, 4, 5]
     assert packed.segments_BT[0].tolist() == [0] * 4 + [1] * 3 + [2] * 2 + [-1] * (plan.length - 9)

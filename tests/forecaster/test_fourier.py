@@ -79,7 +79,8 @@ def test_traced_temperatures_outside_the_range_give_nan():
 def test_jit_and_eager_agree():
     for variant in ("paper", "code", "fixed"):
         eager = fourier_features(GRID, variant=variant)
-        traced = jax.jit(lambda t: fourier_features(t, variant=variant))(jnp.asarray(GRID, "float32"))
+        grid = jnp.asarray(GRID, jnp.float32)
+        traced = jax.jit(lambda t: fourier_features(t, variant=variant))(grid)
         np.testing.assert_allclose(eager, traced, atol=TOLERANCE)
 
 

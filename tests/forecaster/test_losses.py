@@ -68,7 +68,7 @@ def test_nan_on_a_masked_row_reaches_neither_loss_nor_gradient():
 
 def test_adding_parts_gives_the_mean_over_rows_not_of_means():
     # 2 rows of mean 4.0 and 8 rows of mean 1.0: 1.6, not 2.5.
-    parts = [losses.Total(jnp.float32(8.0), jnp.float32(2)), losses.Total(jnp.float32(8.0), jnp.float32(8))]
+    parts = [losses.Total(jnp.float32(8), jnp.float32(rows)) for rows in (2, 8)]
     whole = jax.tree.map(lambda *x: sum(x), *parts)
     assert float(whole.sum / whole.weight) == pytest.approx(1.6)
 

@@ -60,11 +60,9 @@ def test_published_recipes_are_as_tabulated(field):
 
 
 def num_parameters(preset: str, method: str, hidden_size: int) -> dict[str, int]:
-    config = tiny_config(hidden_size=hidden_size)
-
     def build():
-        model = ForecastModel(get_preset(preset, method), config.hidden_size, None, jax.random.key(0))
-        return split_model(model)[1]
+        made = get_preset(preset, method)
+        return split_model(ForecastModel(made, hidden_size, None, jax.random.key(0)))[1]
 
     params = jax.eval_shape(build)
     return {

@@ -20,7 +20,8 @@ def prompts(query="Which capital?", documents=DOCUMENTS, **changes):
 
 
 def test_prefix_and_suffix_together_are_the_guidance_prompt():
-    for prompt, document in zip(prompts(), [("Oslo", DOCUMENTS[0]["text"]), ("", "No title here.")]):
+    shown = [("Oslo", DOCUMENTS[0]["text"]), ("", "No title here.")]
+    for prompt, document in zip(prompts(), shown):
         whole = TOKENIZER.encode_chat(guidance_messages("Which capital?", passage_text(*document)))
         assert [*prompt.prefix, *prompt.suffix] == whole
         assert not prompt.truncated

@@ -5,8 +5,13 @@ import numpy as np
 import pytest
 
 from calibjax.errors import InputError
-from calibjax.forecaster import MARGINAL_TEMPERATURES, PRESETS, Forecaster, fourier_features
-from calibjax.forecaster import extract
+from calibjax.forecaster import (
+    MARGINAL_TEMPERATURES,
+    PRESETS,
+    Forecaster,
+    extract,
+    fourier_features,
+)
 from calibjax.forecaster.model import FeatureStatistic
 from calibjax.forecaster.prompts import forecast_prompts
 from tests.tiny import tiny_decoder
