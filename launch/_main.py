@@ -9,6 +9,7 @@ import hashlib
 import os
 import platform
 import shlex
+import shutil
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -126,10 +127,7 @@ def _guarded(main: Callable[[], Any], examples: Sequence[str]) -> int:
         if error.errno not in _FULL:
             traceback.print_exc()
             return 1
-        place = error.filename or FLAGS.out
-        say(
-            f"{place}: {error.strerror}; free some space and continue with: {_continue_command()}"
-        )
+        say(_full_disk(error))
         return 1
     except Exception as error:
         if type(error).__name__ == "ServerLost":  # its module would import JAX
@@ -137,6 +135,14 @@ def _guarded(main: Callable[[], Any], examples: Sequence[str]) -> int:
         else:
             traceback.print_exc()
         return 1
+
+
+def _full_disk(error: OSError) -> str:
+    """What could not be written, how much room there is, and how to go on."""
+    place = Path(error.filename or FLAGS.out or ".")
+    free = shutil.disk_usage(place.parent if place.parent.exists() else ".").free
+    reason = f"{place}: {error.strerror} ({free / 2**20:.1f} MiB free)"
+    return f"{reason}; free some space and continue with: {_continue_command()}"
 
 
 def _continue_command() -> str:

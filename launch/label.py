@@ -37,8 +37,8 @@ DRAWS = flags.DEFINE_integer("draws", 10, "decisions per question and passage", 
 TOP_K = flags.DEFINE_integer(
     "user_top_k",
     10,
-    "the user model draws from so many likeliest tokens; 0: from all. A small model that draws from "
-    "all is hardly ever right above temperature 1, and labels that are all 0 teach nothing",
+    "the user model draws from so many likeliest tokens; 0: from all, which small models hardly "
+    "survive above temperature 1: labels that are all 0 teach nothing",
     lower_bound=0,
 )
 TOP_P = flags.DEFINE_float(
@@ -67,15 +67,16 @@ def main() -> None:
         files={"path": PATH.value, "corpus": _inputs.CORPUS.value},
         harmless=("server", "concurrency", "batch_size", "limit"),
     ) as out:
-        from calibjax import storage
-        from calibjax.data import supervision
-        from calibjax.supervision.grading import make_grader
-        from calibjax.supervision.labels import Labeller, sample_questions
-
         with out.stage("load"):
             loaded = _inputs.questions(out, PATH.value, split=SPLIT.value)
-            chosen = sample_questions(loaded.questions, LIMIT.value, _main.FLAGS.seed)
             retriever = _inputs.retriever(_inputs.passages(out, loaded.questions))
+            # What takes seconds to import comes after the checks of the input.
+            from calibjax import storage
+            from calibjax.data import supervision
+            from calibjax.supervision.grading import make_grader
+            from calibjax.supervision.labels import Labeller, sample_questions
+
+            chosen = sample_questions(loaded.questions, LIMIT.value, _main.FLAGS.seed)
             models: dict[str, Any] = {}
             reader = _inputs.model(READER.value, "reader", models)
             user = _inputs.model(USER.value or READER.value, "user", models)
@@ -110,9 +111,8 @@ def _settings() -> Any:
 
 
 def _summary(report: dict[str, Any]) -> str:
-    labels = report["labels"]
-    shown = ", ".join(f"{label}: {count}" for label, count in labels["histogram"].items())
-    return f"{report['n_rows']} rows, mean label {labels['mean']:.3f} ({shown})"
+    shown = ", ".join(f"{label}: {n}" for label, n in report["labels"]["histogram"].items())
+    return f"{report['n_rows']} rows, mean label {report['labels']['mean']:.3f} ({shown})"
 
 
 if __name__ == "__main__":

@@ -97,7 +97,8 @@ def _result(samples: Sequence[Generation]) -> dict[str, Any]:
     return {
         "texts": [_storable(sample.text) for sample in samples],
         "finish_reasons": [sample.finish_reason for sample in samples],
-        "n_tokens": sum(len(sample.token_ids) for sample in samples),
+        # A server tells no ids; one log-probability per token, if it has them.
+        "n_tokens": sum(len(sample.token_ids or sample.log_probs) for sample in samples),
     }
 
 

@@ -27,7 +27,7 @@ def command(name: str | Path, *arguments: object) -> list[str]:
     return [sys.executable, *start, *map(str, arguments)]
 
 
-def run(name: str | Path, *arguments: object, timeout: float = 60, **options: Any) -> Done:
+def run(name: str | Path, *arguments: object, timeout: float = 120, **options: Any) -> Done:
     """Runs a command to its end."""
     options.setdefault("env", environment())
     done = subprocess.run(

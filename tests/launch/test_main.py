@@ -147,7 +147,8 @@ def test_a_bug_keeps_its_traceback_and_a_full_disk_says_how_to_go_on(script):
     assert done.code == 1 and "Traceback" in done.err and "RuntimeError: a bug" in done.err
     done = run(script, "--path=x", "--k=14", "--out=o")
     assert done.code == 1 and "Traceback" not in done.err
-    assert "some/file: No space left on device; free some space and continue" in done.err
+    assert done.err.startswith("some/file: No space left on device (")
+    assert " MiB free); free some space and continue with: python -m " in done.err
     assert done.err.rstrip().endswith("--path=x --k=14 --out=o --resume")
 
 
