@@ -108,7 +108,7 @@ def command_name(main: Callable[[], Any]) -> str:
 
 def _describe(flag: flags.Flag) -> str:
     kind = "" if flag.boolean else f"={_kind(flag)}"
-    default = "" if flag.default in (None, False, "") else f" (default: {flag.default})"
+    default = f" (default: {flag.default})" if flag.default not in (None, False, "", []) else ""
     told = re.sub(r"^<[^>]*>: ", "", " ".join((flag.help or "").split()))
     text = textwrap.fill(told + default, _WIDTH - 8)
     head = f"  --{flag.name}{kind}"

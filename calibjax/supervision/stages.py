@@ -30,7 +30,8 @@ class Stage:
     """The results of one stage.
 
     counts: n (rows), n_kept (found on disk), n_asked (new), n_stale (on disk, but made from
-    something else: dropped at the end), n_tokens (written by the model).
+    something else: dropped at the end), n_tokens (written by the model). Rows of other questions,
+    which a run over fewer of them does not ask for, stay.
     """
 
     def __init__(self, directory: Path, name: str, *, batch_size: int = 32) -> None:
@@ -51,7 +52,8 @@ class Stage:
             known = self._read()
             missing = [number for number, key in enumerate(keys) if key not in known]
             self.counts |= {"n": len(keys), "n_kept": len(keys) - len(missing)}
-            self.counts["n_stale"] = len(known.keys() - set(keys))
+            others = _not_of(keys, known)
+            self.counts["n_stale"] = len(known.keys() - set(keys)) - len(others)
             with bar(len(keys), self.name) as advance:
                 advance(self.counts["n_kept"])
                 for start in range(0, len(missing), self._batch_size):
@@ -64,7 +66,7 @@ class Stage:
                     advance(len(numbers))
         rows = [known[key] for key in keys]
         self.counts["n_tokens"] = sum(row.get("n_tokens", 0) for row in rows)
-        self._compact(rows)
+        self._compact([*rows, *others])
         return rows
 
     def _row(self, key: Key, result: dict[str, Any]) -> dict[str, Any]:
@@ -88,7 +90,13 @@ class Stage:
         }
 
     def _compact(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Leaves the rows of this run, in order: the same bytes after any interruption."""
+        """Leaves these rows, in order: the same bytes after any interruption."""
         text = "".join(storage.to_line(row) + "\n" for row in rows)
         if self.path.read_bytes() != text.encode("utf-8", "replace"):
             storage.write_text(self.path, text)
+
+
+def _not_of(keys: Sequence[Key], known: dict[Key, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Known rows of pairs that are not among the keys at all."""
+    pairs = {key[:2] for key in keys}
+    return [row for key, row in known.items() if key[:2] not in pairs]

@@ -173,6 +173,15 @@ def test_a_changed_passage_invalidates_its_own_rows_alone(tmp_path):
     assert made.report["stages"]["guidance"]["n_stale"] == len(mine)
 
 
+def test_a_run_over_fewer_questions_keeps_the_rows_of_the_others(tmp_path):
+    first = run(tmp_path, Scripted())
+    fewer = Scripted()
+    assert run(tmp_path, fewer, questions=QUESTIONS[:2]).rows == first.rows[:6]
+    again = Scripted()
+    assert run(tmp_path, again).rows == first.rows
+    assert fewer.asked == again.asked == []
+
+
 def test_other_sampling_of_the_user_leaves_the_guidance(tmp_path):
     run(tmp_path, Scripted())
     again = Scripted()
