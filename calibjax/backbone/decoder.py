@@ -87,12 +87,12 @@ def features(
     """
     B, T = tokens_BT.shape
     positions_BT = jnp.broadcast_to(jnp.arange(T, dtype=jnp.int32)[None], (B, T))
-    x_BTD, _ = _run_blocks(
+    x_BTD, _ = run_blocks(
         module,
-        _embed(module, tokens_BT),
+        embed(module, tokens_BT),
         positions_BT,
         _causal(module.config, T),
-        _Adapting(adapter, dropout_key, remat),
+        Adapting(adapter, dropout_key, remat),
     )
     return _at_last(x_BTD, lengths_B).astype(jnp.float32)
 
@@ -134,12 +134,12 @@ def shared_features(
         own_BTHh = own_out.reshape(B, N * S, *own_out.shape[3:])
         return jnp.concatenate([prefix_out[:, 0], own_BTHh], axis=1), None
 
-    x_BTD, _ = _run_blocks(
+    x_BTD, _ = run_blocks(
         module,
-        _embed(module, tokens_BT),
+        embed(module, tokens_BT),
         jnp.concatenate([prefix_positions, suffix_positions], axis=1),
         attend,
-        _Adapting(adapter, dropout_key, remat),
+        Adapting(adapter, dropout_key, remat),
     )
     first_N = P + S * jnp.arange(N, dtype=jnp.int32)
     own_last_BN = first_N[None] + suffix_lengths_BN.astype(jnp.int32) - 1
@@ -171,8 +171,8 @@ def prefill(
     B, T = tokens_BT.shape
     positions_BT = jnp.broadcast_to(jnp.arange(T, dtype=jnp.int32)[None], (B, T))
     attend = _causal(config, T)
-    x_BTD, (k_LBGPh, v_LBGPh) = _run_blocks(
-        module, _embed(module, tokens_BT), positions_BT, attend, _Adapting(adapter), keep=True
+    x_BTD, (k_LBGPh, v_LBGPh) = run_blocks(
+        module, embed(module, tokens_BT), positions_BT, attend, Adapting(adapter), keep=True
     )
     tables = rope.tables(positions_BT, _inverse(config))
     q, k, v = layers.project_heads(module.last_block, config, x_BTD, tables, None)
@@ -245,7 +245,7 @@ def decode_step(
 
     numbers_L = jnp.arange(config.num_layers - 1, dtype=jnp.int32)
     stacked = (module.blocks, adapter, numbers_L, prefix_cache.k_LBGPh, prefix_cache.v_LBGPh)
-    start = (_embed(module, tokens_BN), suffix_cache)
+    start = (embed(module, tokens_BN), suffix_cache)
     (x_BND, suffix_cache), _ = jax.lax.scan(body, start, stacked)
     last = config.num_layers - 1
     attend = attend_at(last, suffix_cache, prefix_cache.last_k_BGPh, prefix_cache.last_v_BGPh)
@@ -253,21 +253,23 @@ def decode_step(
     return _head(module, x_BND), suffix_cache
 
 
-class _Adapting(NamedTuple):
+class Adapting(NamedTuple):
+    """How blocks are changed (`adapter`) and trained (dropout where a key is given; `remat`)."""
+
     adapter: Adapter | None = None
     dropout_key: jax.Array | None = None
     remat: bool = False
 
 
-def _run_blocks(
+def run_blocks(
     module: DecoderModule,
     x_BTD: jax.Array,
     positions_BT: jax.Array,
     attend: layers.Attend,
-    adapting: _Adapting,
+    adapting: Adapting,
     keep: bool = False,
 ) -> tuple[jax.Array, Any]:
-    """Blocks 1..L-1; with `keep`, also what `attend` kept of each, stacked."""
+    """Residual stream after blocks 1..L-1 and, with `keep`, what `attend` kept of each, stacked."""
     config = module.config
     tables = rope.tables(positions_BT, _inverse(config))
 
@@ -307,7 +309,8 @@ def _write(cache: jax.Array, new_BNGh: jax.Array, layer: Any, step: jax.Array) -
     return jax.lax.dynamic_update_slice(cache, update, (layer, 0, 0, 0, step, 0))
 
 
-def _embed(module: DecoderModule, tokens: jax.Array) -> jax.Array:
+def embed(module: DecoderModule, tokens: jax.Array) -> jax.Array:
+    """Residual stream before block 1, [*tokens.shape, D]."""
     # Ids are checked on the host; clipping only keeps an impossible id from becoming NaN.
     x = jnp.take(module.embedding[...], tokens, axis=0, mode="clip")
     multiplier = module.config.embedding_multiplier

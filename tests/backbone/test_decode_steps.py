@@ -11,6 +11,9 @@ from calibjax.backbone import decoder as passes
 from calibjax.backbone import lora
 from tests.tiny import tiny_decoder
 
+_prefill = jax.jit(passes.prefill)
+_step = jax.jit(passes.decode_step)
+
 LENGTHS = np.array([7, 3])
 SAMPLES, STEPS = 3, 4
 
@@ -31,12 +34,11 @@ def test_every_step_equals_the_full_forward_pass(adapted):
             pair = getattr(adapter, name)
             pair.b[...] = jnp.full(pair.b.shape, 0.1, jnp.float32)
     prompt, drawn = _tokens()
-    logits, prefix = passes.prefill(
-        decoder.module, jnp.asarray(prompt, jnp.int32), LENGTHS, adapter=adapter
-    )
+    prompt_ids = jnp.asarray(prompt, jnp.int32)
+    logits, prefix = _prefill(decoder.module, prompt_ids, LENGTHS, adapter=adapter)
     cache = passes.empty_suffix_cache(decoder.config, 2, SAMPLES, STEPS + 2)
     full = jax.jit(partial(passes.next_token_logits, adapter=adapter))
-    step = jax.jit(partial(passes.decode_step, adapter=adapter))
+    step = partial(_step, adapter=adapter)
     for b in range(2):
         expected = _full(full, decoder, prompt[b, : LENGTHS[b]])
         np.testing.assert_allclose(logits[b], expected, rtol=1e-4, atol=2e-5)
@@ -61,7 +63,7 @@ def _full(run, decoder, ids):
 def test_empty_slots_and_padding_never_leak_into_the_logits():
     decoder = tiny_decoder()
     prompt, drawn = _tokens()
-    _, prefix = passes.prefill(decoder.module, jnp.asarray(prompt, jnp.int32), LENGTHS)
+    _, prefix = _prefill(decoder.module, jnp.asarray(prompt, jnp.int32), LENGTHS)
     cache = passes.empty_suffix_cache(decoder.config, 2, SAMPLES, STEPS)
     noise = jax.tree.map(lambda c: jnp.full_like(c, 3.0), cache)
     beyond = jnp.arange(7, dtype=jnp.int32)[None, :] >= LENGTHS[:, None]
@@ -70,19 +72,18 @@ def test_empty_slots_and_padding_never_leak_into_the_logits():
         v_LBGPh=jnp.where(beyond[None, :, None, :, None], 5.0, prefix.v_LBGPh),
     )
     tokens = jnp.asarray(drawn[0], jnp.int32)
-    step = jax.jit(passes.decode_step)
-    clean_logits, _ = step(decoder.module, tokens, jnp.int32(0), prefix, cache)
-    dirty_logits, _ = step(decoder.module, tokens, jnp.int32(0), dirty, noise)
+    clean_logits, _ = _step(decoder.module, tokens, jnp.int32(0), prefix, cache)
+    dirty_logits, _ = _step(decoder.module, tokens, jnp.int32(0), dirty, noise)
     np.testing.assert_array_equal(clean_logits, dirty_logits)
 
 
 def test_bfloat16_caches_follow_the_backbone():
     decoder = tiny_decoder(dtype="bfloat16")
     prompt, drawn = _tokens()
-    _, prefix = passes.prefill(decoder.module, jnp.asarray(prompt, jnp.int32), LENGTHS)
+    _, prefix = _prefill(decoder.module, jnp.asarray(prompt, jnp.int32), LENGTHS)
     assert prefix.k_LBGPh.dtype == jnp.bfloat16
     cache = passes.empty_suffix_cache(decoder.config, 2, SAMPLES, STEPS, dtype=jnp.bfloat16)
     tokens = jnp.asarray(drawn[0], jnp.int32)
-    logits, cache = passes.decode_step(decoder.module, tokens, jnp.int32(0), prefix, cache)
+    logits, cache = _step(decoder.module, tokens, jnp.int32(0), prefix, cache)
     assert logits.dtype == jnp.float32 and cache.k_LBNGSh.dtype == jnp.bfloat16
     assert np.isfinite(logits).all()
