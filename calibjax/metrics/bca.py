@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import stats
 
 from calibjax.errors import input_error
 from calibjax.metrics._validation import is_traced
@@ -43,6 +42,9 @@ def bca_interval(
     >>> print(interval.low, interval.high, interval.is_bca)
     10000.0 10000.0 False
     """
+    # Imported here: scipy.stats takes as long to import as JAX, and few calls need it.
+    from scipy import stats
+
     if is_traced(*result):
         raise input_error("result", "<traced>", "concrete replicates: BCa is eager only")
     if result.estimate.ndim:

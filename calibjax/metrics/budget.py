@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import stats
 
 from calibjax.errors import input_error
 from calibjax.metrics._counts import as_fraction, floor_table, kfloor
@@ -108,6 +107,9 @@ def budget_counts(
 
 def _risk(n: np.ndarray, k: np.ndarray, rho: Fraction, rule: str, num_new: int) -> np.ndarray:
     """P(violation) when the threshold lets k of n calibration rows through; 0 for k = 0."""
+    # Imported here: scipy.stats takes as long to import as JAX, and few calls need it.
+    from scipy import stats
+
     if rule == "exact":
         return np.where(k > 0, stats.binom.cdf(k - 1, n, float(rho)), 0.0)
     # More than t of m new rows lie above the k-th best of n calibration rows (beta-binomial) just

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import stats
 
 from calibjax.errors import input_error
 from calibjax.metrics._counts import REACH, as_fraction, floor_table, kceil
@@ -68,6 +67,9 @@ def clopper_pearson_upper(errors: float, count: float, *, delta: float = 0.1) ->
     >>> print(round(clopper_pearson_upper(0, 10), 4))
     0.2057
     """
+    # Imported here: scipy.stats takes as long to import as JAX, and few calls need it.
+    from scipy import stats
+
     if errors >= count:
         return 1.0
     return float(stats.beta.ppf(1 - delta, errors + 1, count - errors))
@@ -166,6 +168,9 @@ def certified_errors(gamma: Fraction, delta: float, n_max: int) -> np.ndarray:
 
     The bound is <= gamma just when Binomial(m, gamma) puts at most delta on 0..e.
     """
+    # Imported here: scipy.stats takes as long to import as JAX, and few calls need it.
+    from scipy import stats
+
     m = np.arange(n_max + 1)
     errors = stats.binom.ppf(delta, m, float(gamma))
     errors = np.where(stats.binom.cdf(errors, m, float(gamma)) <= delta, errors, errors - 1)
