@@ -38,11 +38,7 @@ def reliability_bins(
 
 
 def wilson_interval(share: float, n: float, level: float) -> tuple[float, float]:
-    """Score interval of a share of n rows. Source: Wilson 1927.
-
-    >>> print("%.4f %.4f" % wilson_interval(0.5, 10, 0.95))
-    0.2366 0.7634
-    """
+    """Score interval of a share of n rows. Source: Wilson 1927."""
     z = NormalDist().inv_cdf((1 + level) / 2)
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * (share * (1 - share) / n + z * z / (4 * n * n)) ** 0.5
