@@ -35,15 +35,15 @@ def attend(
     """
     B, N, T, H, h = q_BNTHh.shape
     G = own.k.shape[2]
-    # Scaling the queries touches T x h numbers, scaling the scores T x T.
-    q_BNTGMh = (q_BNTHh * scale).reshape(B, N, T, G, H // G, h)
-    scores = _scores("BNTGMh,BNGSh->BNGMTS", q_BNTGMh, own.k, own.mask[:, :, None, None])
+    q_BNTGMh = q_BNTHh.reshape(B, N, T, G, H // G, h)
+    mask_BN11TS = own.mask[:, :, None, None]
+    scores = _scores("BNTGMh,BNGSh->BNGMTS", q_BNTGMh, own.k, mask_BN11TS, scale)
     if shared is None:
         probs = jax.nn.softmax(scores, axis=-1).astype(own.v.dtype)
         out = jnp.einsum("BNGMTS,BNGSh->BNTGMh", probs, own.v)
         return out.reshape(B, N, T, H, h)
     mask_B1111P = shared.mask[:, None, None, None, None]
-    prefix_scores = _scores("BNTGMh,BGPh->BNGMTP", q_BNTGMh, shared.k, mask_B1111P)
+    prefix_scores = _scores("BNTGMh,BGPh->BNGMTP", q_BNTGMh, shared.k, mask_B1111P, scale)
     P = shared.k.shape[2]
     probs = jax.nn.softmax(jnp.concatenate([prefix_scores, scores], axis=-1), axis=-1)
     probs = probs.astype(own.v.dtype)
@@ -52,8 +52,9 @@ def attend(
     return out.reshape(B, N, T, H, h)
 
 
-def _scores(spec: str, q: jax.Array, k: jax.Array, mask: jax.Array) -> jax.Array:
-    scores = jnp.einsum(spec, q, k, preferred_element_type=jnp.float32)
+def _scores(spec: str, q: jax.Array, k: jax.Array, mask: jax.Array, scale: float) -> jax.Array:
+    # Scaled in float32, in the same loop as the mask: a scaled bfloat16 query would be rounded.
+    scores = jnp.einsum(spec, q, k, preferred_element_type=jnp.float32) * scale
     return jnp.where(mask, scores, _MASKED)
 
 

@@ -74,11 +74,11 @@ def test_causality_shown_by_gradients():
         # Every position has an id of its own, so that its row of the table is its input alone.
         changed.embedding[...] = table.at[:8].set(embedded_TD)
         ids = jnp.arange(8, dtype=jnp.int32)[None]
-        return passes.features(changed, ids, jnp.asarray([length], jnp.int32))[0].sum()
+        return passes.features(changed, ids, length[None])[0].sum()
 
-    gradient = jax.grad(at)
+    gradient = jax.jit(jax.grad(at))
     for length in (1, 4, 8):
-        size = np.abs(gradient(table[tokens[0]], length)).max(axis=1)
+        size = np.abs(gradient(table[tokens[0]], jnp.int32(length))).max(axis=1)
         assert (size[:length] > 0).all()
         np.testing.assert_array_equal(size[length:], 0.0)
 
