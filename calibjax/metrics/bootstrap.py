@@ -207,24 +207,27 @@ def _bootstrap(functions, level, arrays, base, plan: Plan, key, indices) -> dict
 
 
 def _gathered(name, fn, arrays, base, plan, key, num_replicates):
-    """Estimate and replicates of a function that only understands plain rows."""
+    """Estimate and replicates of a function that only understands plain rows or NumPy weights."""
     warnings.warn(
         f"metric {name!r} takes no traced weight: called once for each replicate, which is slow",
         RuntimeWarning,
         stacklevel=4,
     )
-    if not np.isin(np.asarray(base), (0, 1)).all():
+    base, weighted = np.asarray(base), _takes_weight(fn)
+    if not weighted and not np.isin(base, (0, 1)).all():
         raise input_error("weight", "<given>", f"no row weights, since {name!r} takes none")
-    host = {key_: np.asarray(array) for key_, array in arrays.items()}
-    weights = jax.jit(lambda b: row_weights(plan, key, b))
+    host = {column: np.asarray(array) for column, array in arrays.items()}
 
-    def call(counts):
+    def call(counts: np.ndarray) -> np.ndarray:
+        if weighted:
+            return np.asarray(fn(**host, weight=counts * base))
         rows = np.repeat(np.arange(counts.size), counts)
-        return np.asarray(fn(**{key_: array[rows] for key_, array in host.items()}))
+        return np.asarray(fn(**{column: array[rows] for column, array in host.items()}))
 
-    estimate = call(np.asarray(base).astype(np.int64))
-    draws = (np.asarray(weights(b)) for b in range(num_replicates))
-    return jnp.asarray(estimate), jnp.asarray(np.stack([call(counts) for counts in draws]))
+    draw = jax.jit(lambda b: row_weights(plan, key, b))
+    replicates = [call(np.asarray(draw(b))) for b in range(num_replicates)]
+    estimate = call((base > 0).astype(np.int64))
+    return jnp.asarray(estimate), jnp.asarray(np.stack(replicates))
 
 
 def percentile_interval(
