@@ -20,7 +20,10 @@ NO_ANSWER = "no answer"
 NUMBER_CLASSES = tuple("ABCDEFGHIJK")
 
 _READER = "You answer from the passage you are given, briefly."
-_USER = "You answer questions with a few words."
+_USER = (
+    "You answer questions in one to three words, with the help of a note that another model wrote. "
+    f'If you cannot tell, reply "{NO_ANSWER}".'
+)
 
 
 def passage_text(title: str, text: str) -> str:
@@ -51,19 +54,19 @@ def decision_messages(
     options: Sequence[str] = (),
 ) -> list[Message]:
     """What the user model U sees to decide on x from z and, if shown, the confidence c in [0, 1]."""
-    note = "" if confidence is None else f"Confidence in the note (0-100): {100 * confidence:.2f}\n"
-    choices = "".join(f"{chr(65 + i)}. {option}\n" for i, option in enumerate(options))
-    rule = "Answer with the letter of one choice." if options else "Answer with a few words only."
+    note = "" if confidence is None else f"\nConfidence (0-100): {100 * confidence:.2f}"
+    choices = "".join(f"\n{chr(65 + i)}. {option}" for i, option in enumerate(options))
+    cue = "Letter of the answer" if options else "Short answer"
     return [
         {"role": "system", "content": _USER},
         {
             "role": "user",
             "content": [
-                "Another model wrote this note: ",
-                guidance,
-                f'\n{note}\n{rule} If you cannot tell, reply "{NO_ANSWER}".\n\nQuestion: ',
+                "Question: ",
                 question,
-                f"\n{choices}Answer:",
+                f"{choices}\nNote: ",
+                guidance,
+                f"{note}\n{cue}:",
             ],
         },
     ]

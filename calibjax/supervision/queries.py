@@ -33,16 +33,19 @@ class Queries(NamedTuple):
 def template_query(question: str) -> str:
     """An open-ended query by rule: keeps the question's names, adds none.
 
+    A question with no topic to ask about stays as it is: words around it would only be noise to a
+    lexical retriever.
+
     >>> template_query("What is the capital of Peru?")
     'Tell me about the capital of Peru.'
     >>> template_query("Which is longer, the Nile or the Rhine?")
-    'Tell me what helps to answer this: Which is longer, the Nile or the Rhine?'
+    'Which is longer, the Nile or the Rhine?'
     """
     text = " ".join(question.split())
     match = _TOPIC.fullmatch(text.rstrip(" ?.!"))
     if match and not _CHOICE.search(match["topic"]):
         return f"Tell me about {match['topic']}."
-    return f"Tell me what helps to answer this: {text}"
+    return text
 
 
 def check_writer(name: str) -> None:
