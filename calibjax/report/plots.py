@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from calibjax.report import schema
-from calibjax.report.tables import interval, number
+from calibjax.report.tables import interval, number, outcome_groups
 
 # Okabe and Ito's colours, ordered so that neighbours also differ in lightness.
 COLOURS = ("#0072B2", "#E69F00", "#000000", "#CC79A7", "#009E73", "#D55E00", "#56B4E9", "#7A7A7A")
@@ -41,7 +41,7 @@ def render(figure: Figure, kind: str = "png", *, dpi: int = 150) -> bytes:
 def reliability_diagram(report: Mapping[str, Any], *, methods: Sequence[str] = ()) -> Figure:
     """One panel a method: accuracy of each confidence bin with its interval, rows per bin below."""
     names = _with_curve(report, methods, "reliability")
-    columns = min(len(names), 3) or 1
+    columns = {0: 1, 1: 1, 2: 2, 4: 2}.get(len(names), 3 if len(names) <= 6 else 4)
     rows = math.ceil(len(names) / columns) or 1
     figure = _figure(3.5 * columns + 0.4, 4.3 * rows)
     outer = figure.add_gridspec(rows, columns)
@@ -137,8 +137,12 @@ def metric_intervals(
     as_error: panels of figures where higher is better show one minus them, so that lower is better
     in every panel.
     """
-    names = list(methods) or list(report["methods"])
+    groups = [[n for n in g if n in methods or not methods] for g in outcome_groups(report)]
+    names = [name for group in groups for name in group]
+    edges = np.cumsum([len(group) for group in groups if group])[:-1] - 0.5
     figure = _figure(1.2 + 2.6 * len(metrics), 1.3 + 0.32 * max(len(names), 2))
+    if len(edges):
+        figure.supxlabel("Dashed lines divide methods that forecast different outcomes.", size=8)
     panels = figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
     for axes, metric in zip(panels, metrics, strict=True):
         turn = as_error and schema.higher_is_better(metric)
@@ -150,6 +154,9 @@ def metric_intervals(
         axes.set_xlabel(f"{better} is better", fontsize=8)
         axes.set_yticks(range(len(names)), [_short(name) for name in names], fontsize=8.5)
         axes.set_ylim(max(len(names), 1) - 0.5, -0.5)
+        if schema.base_name(metric) not in schema.ACROSS_OUTCOMES:
+            for edge in edges:
+                axes.axhline(edge, color=_GREY, linewidth=0.8, linestyle=(0, (5, 4)))
         axes.xaxis.set_major_locator(MaxNLocator(nbins=3))
         _plain(axes)
     return figure

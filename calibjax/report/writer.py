@@ -8,13 +8,15 @@ from calibjax import storage
 from calibjax.report import schema, tables
 
 _READING_GUIDE = """\
-ECE: gap between stated confidence and share correct, {num_bins} equal-width bins; it is never below
-0, so compare it with what a perfectly calibrated model gets at this n (last table). ECE (mass):
-{num_mass_bins} bins of equal size. Brier, log loss (nats): lower is better; Skill: 1 - log loss /
-entropy of the base rate, so 0 is a constant at the base rate. AUROC: chance that a right row has
-the higher confidence. AUC-AC: mean accuracy of the k most confident rows, over all k; it depends on
-the accuracy. "No answer" rows count as wrong, except in columns marked (answered), which leave them
-out. Bold: best among methods that forecast the same outcomes.
+- ECE: gap between stated confidence and share correct, {num_bins} bins of equal width. It is never
+  below 0 and biased upward, its interval even more, so compare it with what a perfectly calibrated
+  model gets at this n (table above). ECE (mass): {num_mass_bins} bins of equal size.
+- Brier, log loss (nats): lower is better; they depend on the base rate of the outcome.
+- Skill: 1 - log loss / entropy of the base rate; 0 is a constant at the base rate, 1 is perfect.
+- AUROC: chance that a right row has a higher confidence than a wrong one.
+- AUC-AC: mean accuracy of the k most confident rows over all k; compare it with ACC.
+- A row without an answer counts as wrong, except in columns marked (answered), which leave it out.
+- Bold: best among methods that forecast the same outcomes (ACC, Skill, No answer: among all).
 """
 
 
