@@ -49,7 +49,9 @@ class Checkpoints:
         """Write, verify by reading back, then drop what is no longer kept. Blocks until done."""
         path = self.directory / str(step)
         if path.exists() and find_fault(path) is None:
-            return path
+            # Written before: by a signal in mid-validation, or by a run that is being repeated.
+            if metric is None or self._metric(step) < math.inf:
+                return path
         write_arrays(path, state, info={**info, "step": step, "metric": metric})
         fault = find_fault(path)
         if fault:
@@ -123,10 +125,12 @@ def write_arrays(path: Path, tree: Any, *, info: Mapping[str, Any]) -> None:
     storage.write_json(temporary / _MANIFEST, manifest)
     for name in files:
         _fsync(temporary / name)
+    aside = path.with_name(f"{path.name}.old.tmp")
     if path.exists():
-        shutil.rmtree(path)
+        os.replace(path, aside)
     os.replace(temporary, path)
     _fsync(path.parent)
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def read_arrays(path: Path, template: Any) -> tuple[Any, dict[str, Any]]:
@@ -165,10 +169,12 @@ def find_fault(path: Path) -> str | None:
     if not (path / _MANIFEST).is_file():
         return f"{_MANIFEST} is missing (unfinished save)"
     try:
-        files = read_manifest(path)["files"]
+        manifest = read_manifest(path)
     except (OSError, ValueError):
         return f"file {_MANIFEST} cannot be read"
-    for name, expected in files.items():
+    if path.name.isdigit() and manifest.get("step") != int(path.name):
+        return f"file {_MANIFEST} is that of step {manifest.get('step')}"
+    for name, expected in manifest["files"].items():
         if not (path / name).is_file():
             return f"file {name} is missing"
         if _fingerprint(path / name) != expected:

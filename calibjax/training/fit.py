@@ -87,9 +87,11 @@ def fit(
     if earlier is None:
         model = start_head(decoder, model, preset, data, held_out, class_weight_C)
     graphdef, state = init_state(model, optimizer(preset))
-    best = None
+    every = max(1, preset.steps // preset.num_evaluations)
+    best, validate_first = None, False
     if earlier is not None:
-        state, best = _restored(earlier, state)
+        state, best, validated = _restored(earlier, state)
+        validate_first = not validated and int(state.step) % every == 0
     with ExitStack() as stack:
         run = Run(
             step=_stepper(decoder, graphdef, preset, seed, class_weight_C),
@@ -100,9 +102,10 @@ def fit(
                 seed=seed,
             ),
             steps=preset.steps,
-            eval_every=max(1, preset.steps // preset.num_evaluations),
+            eval_every=every,
             schedule=schedule_of(preset),
             evaluate=_evaluator(decoder, graphdef, preset, held_out),
+            validate_first=validate_first,
             row_ids=[f"{row.question_id}/{row.passage_id}" for row in data.rows],
             leaf_names=list(named_leaves(state.params)),
             log=_open_log(out, stack),
@@ -223,14 +226,18 @@ def _evaluator(
     return evaluate
 
 
-def _restored(checkpoints: Checkpoints, template: TrainState) -> tuple[TrainState, Best | None]:
+def _restored(
+    checkpoints: Checkpoints, template: TrainState
+) -> tuple[TrainState, Best | None, bool]:
+    """The newest state, the best one, and whether the newest has been validated."""
     checkpoints.remove_temporary()
-    state, _ = checkpoints.restore(template)
+    state, newest = checkpoints.restore(template)
     best_state, manifest = read_arrays(checkpoints.best(), template)
     if manifest["metric"] is None:
-        return state, None
+        return state, None, False
     params = jax.device_get(best_state.params)
-    return state, Best(manifest["metric"], manifest["step"], params)
+    best = Best(manifest["metric"], manifest["step"], params)
+    return state, best, newest["metric"] is not None
 
 
 def _open_log(out: str | os.PathLike | None, stack: ExitStack) -> Callable[[Any], None]:

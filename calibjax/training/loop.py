@@ -37,7 +37,8 @@ class Run(NamedTuple):
 
     evaluate: state -> validation loss in nats per row. log: called with every row of metrics.jsonl.
     info: written into every checkpoint manifest. eval_every: steps between validations, which are
-    also when a checkpoint is saved. bad_batch: where a batch that stops the run is written.
+    also when a checkpoint is saved. validate_first: the restored step was saved before it could be
+    validated. bad_batch: where a batch that stops the run is written.
     """
 
     step: Callable[[TrainState, Batch], tuple[TrainState, StepMetrics]]
@@ -46,6 +47,7 @@ class Run(NamedTuple):
     eval_every: int
     schedule: optax.Schedule
     evaluate: Callable[[TrainState], float]
+    validate_first: bool
     row_ids: Sequence[str]
     leaf_names: Sequence[str]
     log: Callable[[Mapping[str, Any]], None]
@@ -62,28 +64,33 @@ def train(run: Run, state: TrainState, best: Best | None) -> tuple[TrainState, B
     gradient is not finite are skipped and counted; 5 in a row, or more than 5 and more than 1 % of
     all batches so far, raise TrainingError.
     """
-    start = int(jax.device_get(state.step))
-    if best is None:
-        best = _validate(run, state, start, None)
-    pending = None
-    with progress.bar(run.steps - start, "train", "steps") as advance:
-        for step in range(start, run.steps):
-            try:
+    done = int(jax.device_get(state.step))
+    pending: tuple[Any, ...] | None = None
+    try:
+        if best is None or run.validate_first:
+            best = _validate(run, state, done, best)
+        with progress.bar(run.steps - done, "train", "steps") as advance:
+            for step in range(done, run.steps):
                 signals.check()
-            except signals.Preempted:
-                _save(run, state, step, None)
-                raise
-            began = time.perf_counter()
-            batch = run.loader.batch(step)
-            state, metrics = run.step(state, jax.device_put(batch))
-            if pending is not None:
-                _report(run, *pending)
-            pending = (step, batch, metrics, began)
-            advance(1)
-            if (step + 1) % run.eval_every == 0 or step + 1 == run.steps:
-                _report(run, *pending)
-                pending = None
-                best = _validate(run, state, step + 1, best)
+                began = time.perf_counter()
+                batch = run.loader.batch(step)
+                state, metrics = run.step(state, jax.device_put(batch))
+                done = step + 1
+                if pending is not None:
+                    _report(run, *pending)
+                pending = (step, batch, metrics, began)
+                advance(1)
+                if done % run.eval_every == 0 or done == run.steps:
+                    _report(run, *pending)
+                    pending = None
+                    best = _validate(run, state, done, best)
+    except signals.Preempted as stop:
+        if pending is not None:
+            _report(run, *pending)
+        if run.checkpoints is not None:
+            _save(run, state, done, None)
+            stop.args = (f"{stop} at step {done}, saved",)
+        raise
     return state, best
 
 

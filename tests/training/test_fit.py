@@ -129,7 +129,7 @@ def test_stopping_and_resuming_changes_nothing_not_even_a_bit(whole, tmp_path, m
     monkeypatch.setattr(Loader, "batch", signal_in_step_four)
     signals.install()
     try:
-        with pytest.raises(signals.Preempted):
+        with pytest.raises(signals.Preempted, match="SIGTERM at step 5, saved"):
             train(tmp_path)
     finally:
         signals.uninstall()
@@ -142,10 +142,34 @@ def test_stopping_and_resuming_changes_nothing_not_even_a_bit(whole, tmp_path, m
     ours, theirs = (
         [[row[k] for k in keys] for row in log(path) if "loss" in row] for path in (tmp_path, out)
     )
-    # The step that was in flight is dispatched but not logged before the stop.
-    assert [row for row in ours if row in theirs] == ours and ours[-1] == theirs[-1]
+    assert ours == theirs
     for a, b in zip(jax.tree.leaves(made.model), jax.tree.leaves(made_again.model)):
         np.testing.assert_array_equal(a, b)
+
+
+def test_a_signal_in_mid_validation_loses_no_validation(whole, tmp_path, monkeypatch):
+    out, _, report = whole
+    real = fit_module.extract_features
+    calls = []
+
+    def signal_in_third_validation(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == 2 + 3:  # two passes measure features, step 0 is validated, then 2 and 4
+            os.kill(os.getpid(), signal.SIGTERM)
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(fit_module, "extract_features", signal_in_third_validation)
+    signals.install()
+    try:
+        with pytest.raises(signals.Preempted, match="at step 4, saved"):
+            train(tmp_path)
+    finally:
+        signals.uninstall()
+    monkeypatch.undo()
+    _, report_again = train(tmp_path, resume=True)
+    assert report_again == report and digest(tmp_path, 8) == digest(out, 8)
+    checks = [[row for row in log(p) if "validation_loss" in row] for p in (tmp_path, out)]
+    assert checks[0] == checks[1]
 
 
 def test_restored_counters_continue_the_schedule(whole, tmp_path):
