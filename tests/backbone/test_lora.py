@@ -11,7 +11,6 @@ from calibjax.backbone import lora
 from calibjax.errors import InputError
 from tests.tiny import tiny_decoder
 
-
 _run = jax.jit(passes.features)
 
 
