@@ -4,10 +4,10 @@ import json
 import time
 
 import pytest
-import small_tokenizers
 
 from calibjax.backbone.chat_template import Template, skeleton
 from calibjax.errors import InputError
+from tests.backbone import small_tokenizers
 
 CHAT = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
 

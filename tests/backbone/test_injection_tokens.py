@@ -7,9 +7,9 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-import small_tokenizers
 
 from calibjax.backbone.tokenizer import Tokenizer
+from tests.backbone import small_tokenizers
 
 ROOT = Path(__file__).parents[2]
 

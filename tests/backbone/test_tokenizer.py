@@ -4,13 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
-import small_tokenizers
 import tokenizers
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
 
 from calibjax.backbone import gguf_file, locate
 from calibjax.backbone.tokenizer import Tokenizer, check_vocabulary
 from calibjax.errors import InputError
+from tests.backbone import small_tokenizers
 
 RECORDED = Path(__file__).with_name("smollm2_ids.json")
 
