@@ -6,15 +6,16 @@ import numpy as np
 
 from calibjax.backbone import Decoder
 from calibjax.generation.prompts import p_true_messages
-from calibjax.generation.readout import class_probabilities, class_token_ids
+from calibjax.generation.readout import class_probabilities
 
 
 def p_true_confidence(
     reader: Decoder, questions: Sequence[str], guidance: Sequence[str], decisions: Sequence[str]
 ) -> np.ndarray:
-    """P("yes") against P("no") as the next token, one per decision, in [0, 1]."""
+    """P("Yes") against P("No") as the next token, one per decision, in [0, 1].
+
+    Where a tokenizer splits the words, their first tokens stand for them.
+    """
     prompts = [p_true_messages(*each) for each in zip(questions, guidance, decisions)]
-    probability_NC = class_probabilities(
-        reader, prompts, class_token_ids(reader.tokenizer, ("Yes", "No"))
-    )
-    return probability_NC[:, 0]
+    first_tokens = [reader.tokenizer.encode(word)[0] for word in ("Yes", "No")]
+    return class_probabilities(reader, prompts, first_tokens)[:, 0]
