@@ -66,6 +66,7 @@ def main() -> None:
         "n_by_method": {name: len(method) for name, method in loaded.methods.items()},
         "truncated": loaded.truncated,
     }
+    resampling = {"replicates": REPLICATES.value, "seed": flags.FLAGS.seed}
     with _main.open_out(main, harmless=("predictions", "human", "pdf")) as run:
         run.check_same("inputs", {path: storage.sha256_file(path) for _, path in paths})
         run.reject(loaded.rejected, cut=next(iter(loaded.truncated), None))
@@ -77,10 +78,10 @@ def main() -> None:
                 num_bins=NUM_BINS.value,
                 num_mass_bins=NUM_MASS_BINS.value,
                 rows=rows,
-                **_resampling(),
+                **resampling,
             )
         if HUMAN.value:
-            report["agreement"] = _agreement(HUMAN.value, methods, run)
+            report["agreement"] = _agreement(HUMAN.value, methods, run, resampling)
         with run.stage("report"):
             from calibjax.report import writer
 
@@ -88,11 +89,9 @@ def main() -> None:
         say(f"{writer.headline(report)}; see {run.path / 'report.md'}")
 
 
-def _resampling() -> dict[str, int]:
-    return {"replicates": REPLICATES.value, "seed": flags.FLAGS.seed}
-
-
-def _agreement(path: str, methods: Mapping[str, Any], run: Any) -> dict[str, Any]:
+def _agreement(
+    path: str, methods: Mapping[str, Any], run: Any, resampling: Mapping[str, int]
+) -> dict[str, Any]:
     """Of the two judges in a file; confidences that it lacks are the first method's, by id."""
     from calibjax.report import human
 
@@ -102,7 +101,7 @@ def _agreement(path: str, methods: Mapping[str, Any], run: Any) -> dict[str, Any
         first = next(iter(methods.values()), None)
         known = dict(zip(first.ids, first.confidence, strict=True)) if first else {}
         judgements = human.with_confidence(judgements, known)
-        return human.summarise_agreement(judgements, **_resampling())
+        return human.summarise_agreement(judgements, **resampling)
 
 
 def _renames() -> dict[str, str]:
