@@ -56,7 +56,8 @@ def parse(argv: Sequence[str], main: Callable[[], Any]) -> None:
 
 
 def _names(main: Callable[[], Any]) -> list[str]:
-    return [flag.name for flag in own_flags(main)]
+    config = [name for name in FLAGS if name.startswith("config.")]
+    return [flag.name for flag in own_flags(main)] + config
 
 
 def _positional(argv: Sequence[str]) -> list[str]:

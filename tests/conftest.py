@@ -4,6 +4,8 @@ import os
 import warnings
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Nearly all of a small test is compilation, and this halves it.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import jax
 import pytest
