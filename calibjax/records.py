@@ -56,8 +56,8 @@ class Verdict:
     """What a grader says of one prediction.
 
     answered: False for "no answer" and refusals (then `correct` is False).
-    invalid: the grader itself gave no readable verdict; such a row is counted, never right or wrong.
-    lenient: the match used a relaxed rule (sentence golds) and is flagged in reports.
+    invalid: the grader gave no readable verdict; such a row is counted, never right or wrong.
+    lenient: the match used a relaxed rule (sentence golds); reports flag it.
     """
 
     correct: bool

@@ -1,4 +1,4 @@
-"""Typed overrides of a preset: a Python file (--config), then single fields (--config.FIELD=VALUE)."""
+"""Typed overrides of a preset: a Python file (--config), then fields (--config.FIELD=VALUE)."""
 
 import dataclasses
 import importlib.util
@@ -13,8 +13,8 @@ from calibjax.forecaster.presets import Preset
 CONFIG = flags.DEFINE_string(
     "config",
     None,
-    "Python file whose get_config() returns a ConfigDict of preset fields; single fields are set by "
-    "--config.FIELD=VALUE, and --print_config lists them",
+    "Python file whose get_config() returns a ConfigDict of preset fields; single fields are set "
+    "by --config.FIELD=VALUE, and --print_config lists them",
 )
 PRINT_CONFIG = flags.DEFINE_boolean("print_config", False, "print every field and stop")
 
@@ -67,7 +67,7 @@ def _check(name: str, value: Any, file: str) -> None:
         near = closest(name, _FIELDS)
         fix = f"did you mean config.{near}" if near else "--print_config lists the fields"
         raise input_error(f"config.{name}", value, f"a preset field (in {file})", fix)
-    wanted = _FIELDS[name]
+    wanted: Any = _FIELDS[name]
     if wanted is float and type(value) is int:
         return
     if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):

@@ -96,7 +96,7 @@ def _rows(out: Any, path: str | None, name: str) -> list[Any]:
     if Path(path).is_dir():
         return supervision.load(path)
     found = supervision.read_file(path)
-    out.reject(found.rejected, cut=path if found.truncated else None)
+    out.reject(found.rejected)
     return found.rows
 
 

@@ -7,8 +7,8 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Nearly all of a small test is compilation, and this halves it.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
-import jax
-import pytest
+import jax  # noqa: E402
+import pytest  # noqa: E402
 
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_dtype_promotion", "strict")

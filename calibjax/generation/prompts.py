@@ -53,7 +53,7 @@ def decision_messages(
     confidence: float | None = None,
     options: Sequence[str] = (),
 ) -> list[Message]:
-    """What the user model U sees to decide on x from z and, if shown, the confidence c in [0, 1]."""
+    """What the user model U decides on x from: z and, if shown, the confidence c in [0, 1]."""
     note = "" if confidence is None else f"\nConfidence (0-100): {100 * confidence:.2f}"
     choices = "".join(f"\n{chr(65 + i)}. {option}" for i, option in enumerate(options))
     cue = "Letter of the answer" if options else "Short answer"
