@@ -92,6 +92,9 @@ def _ranked(
 
 @functools.partial(jax.jit, static_argnums=(0, 2))
 def _evaluate(compute: Callable, lists: Lists, k: int) -> RankedDetails:
+    short = max(0, k - lists.gain.shape[-1])
+    padding = [(0, 0)] * (lists.gain.ndim - 1) + [(0, short)]
+    lists = lists._replace(gain=jnp.pad(lists.gain, padding))
     value = compute(lists, lists.gain[..., :k])
     defined = lists.ok & ((lists.length > 0) | (lists.num_relevant > 0))
     return RankedDetails(jnp.where(defined, value, jnp.nan), lists.length, lists.num_relevant)
@@ -128,7 +131,8 @@ def _ndcg(lists: Lists, top: jax.Array) -> jax.Array:
     best = jnp.sort(lists.gain, axis=-1, descending=True)[..., :k]
     # Relevant documents that the list missed count as gain 1 each, after those it holds.
     missing = lists.num_relevant - _found(lists.gain)
-    place = jnp.arange(k, dtype=top.dtype) - _found(lists.gain)[..., None]
+    place = jnp.broadcast_to(jnp.arange(k, dtype=top.dtype), best.shape)
+    place = place - _found(lists.gain)[..., None]
     best = jnp.where((place >= 0) & (place < missing[..., None]), 1, best)
     best = jnp.sort(best, axis=-1, descending=True)
     ideal = jnp.matmul(best, discount, precision=highest)

@@ -29,6 +29,8 @@ def test_lists_by_hand():
     assert float(m.reciprocal_rank(hits, k=1)) == 0
     gained = 1 / np.log2(3) + 1 / np.log2(5)
     assert float(m.ndcg_at_k(hits, k=4)) == pytest.approx(gained / (1 + 1 / np.log2(3)), rel=1e-6)
+    one = m.ndcg_at_k([1], k=5, num_relevant=3)  # a list shorter than k that missed two
+    assert float(one) == pytest.approx(1 / (1 + 1 / np.log2(3) + 1 / 2), rel=1e-6)
     missed = 1 + 1 / np.log2(3) + 1 / np.log2(4)
     assert float(m.ndcg_at_k(hits, k=4, num_relevant=3)) == pytest.approx(gained / missed, rel=1e-6)
 
