@@ -113,7 +113,10 @@ def check_rows(weight: Any, where: Any, **columns: tuple[Any, Rule]) -> Rows:
     ok: Any = np.asarray(True)
     for name, array in arrays.items():
         if is_traced(array, mask):
-            holds = rules[name].holds(jnp.asarray(array))
+            column = jnp.asarray(array)
+            if rules[name] is not SCORE and not jnp.issubdtype(column.dtype, jnp.floating):
+                column = column.astype(jnp.float32)
+            holds = rules[name].holds(column)
             ok = ok & jnp.all(holds if mask is None else holds | ~jnp.asarray(mask))
         else:
             raise_first_fault(name, np.asarray(array), rules[name], mask)

@@ -40,7 +40,7 @@ def _check_lists(relevant: Any, k: Any, weight: Any, where: Any, num_relevant: A
     if not relevant.shape:
         raise input_error("relevant", relevant, "a list of hits, best first")
     shape = relevant.shape
-    mask = jnp.ones(shape, bool) if where is None else _as_lists("where", where, shape) != 0
+    mask = jnp.ones(shape, bool) if where is None else _as_lists("where", where, shape).astype(bool)
     weight = np.ones(shape, bool) if weight is None else _as_lists("weight", weight, shape)
     dtype = float_dtype(*(a for a in (relevant, weight) if a.dtype.kind == "f"))
     ok = jnp.asarray(True)

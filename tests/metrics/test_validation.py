@@ -115,7 +115,11 @@ def test_options_are_checked_and_the_message_says_what_is_allowed(call, text):
 def test_labels_may_be_soft_booleans_or_integers():
     for y in ([True, False], [1, 0], [1.0, 0.0], np.array([1, 0], np.int64)):
         assert float(m.brier_score([0.5, 0.5], y)) == 0.25
+        traced = jax.jit(m.brier_score)(jnp.array([0.5, 0.5]), jnp.asarray(y))
+        assert float(traced) == 0.25
     assert float(m.accuracy([0.5, 0.25])) == 0.375
+    counts = jax.jit(lambda w: m.accuracy(jnp.array([True, False]), weight=w))(jnp.array([3, 1]))
+    assert float(counts) == 0.75
 
 
 def test_integer_scores_keep_their_order_beyond_float32():
