@@ -72,4 +72,5 @@ def _check(name: str, value: Any, file: str) -> None:
         return
     if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
         kind = getattr(wanted, "__name__", str(wanted))
-        raise input_error(f"config.{name}", value, f"{kind} (in {file})")
+        fix = "--print_config shows the preset's values"
+        raise input_error(f"config.{name}", value, f"{kind} (in {file})", fix)

@@ -53,6 +53,18 @@ def parquet(rows: list[dict[str, Any]]) -> bytes:
 
 QUESTION = {"id": "a", "question": "Where is it?", "answers": ["here"]}
 PASSAGE = {"title": "It", "text": "It is here.", "is_gold": True}
+SUPERVISED = {
+    "question_id": "q",
+    "passage_id": "p",
+    "query": "where",
+    "title": "t",
+    "text": "here",
+    "guidance": "here",
+    "temperature": 1.5,
+    "decisions": ["here", "there"],
+    "verdicts": [1, 0],
+    "label": 0.5,
+}
 GOOD = lines(predictions())
 ASKED = lines([QUESTION | {"passages": [PASSAGE]}])
 TEXTS = lines([{"id": "p", "title": "t", "text": "it is here"}])
@@ -72,6 +84,12 @@ def label(*flags: str, **files: bytes) -> Case:
     return Case("label", ["--dataset=own", *flags, "--out=DIR/out"], given)
 
 
+def train(row: dict[str, Any]) -> Case:
+    """`train` on three equal rows."""
+    data = lines([row | {"question_id": f"q{n}"} for n in range(3)])
+    return Case("train", ["--data=DIR/rows.jsonl", "--out=DIR/out"], {"rows.jsonl": data})
+
+
 def renamed(files: dict[str, bytes]) -> dict[str, bytes]:
     return {name.replace("_", "."): data for name, data in files.items()}
 
@@ -83,6 +101,15 @@ CASES: dict[str, Case] = {
     "03 zero bins": evaluate("--predictions=DIR/preds.jsonl", "--num_bins=0"),
     "03 negative bins": evaluate("--predictions=DIR/preds.jsonl", "--num_bins=-3"),
     "03 broken bins": evaluate("--predictions=DIR/preds.jsonl", "--num_bins=1.5"),
+    "04 misspelt field": Case("train", ["--config.learning_rat=1", "--out=DIR/out"]),
+    "05 number as text": Case("train", ["--config.learning_rate=abc", "--out=DIR/out"]),
+    "05 broken rank": Case("train", ["--config.lora_rank=8.5", "--out=DIR/out"]),
+    "05 wrong type in a file": Case(
+        "train",
+        ["--config=DIR/c.py", "--out=DIR/out"],
+        {"c.py": b"def get_config():\n    return {'steps': 'many'}\n"},
+    ),
+    "06 missing config": Case("train", ["--config=DIR/nope.py", "--out=DIR/out"]),
     "07 used directory": Case(
         "evaluate",
         ["--predictions=DIR/preds.jsonl", "--out=DIR/old"],
@@ -127,6 +154,10 @@ CASES: dict[str, Case] = {
     ),
     "35 no corpus at all": label("--path=DIR/q.jsonl", q_jsonl=lines([QUESTION])),
     "35 missing corpus": label("--path=DIR/q.jsonl", "--corpus=DIR/d.jsonl"),
+    "37 label above one": train(SUPERVISED | {"label": 1.3}),
+    "37 more verdicts than decisions": train(SUPERVISED | {"verdicts": [1, 0, 1]}),
+    "37 temperature as text": train(SUPERVISED | {"temperature": "hot"}),
+    "37 no data": Case("train", ["--out=DIR/out"]),
     "38 LFS pointer": label(
         "--path=DIR/q.jsonl",
         "--reader=DIR/model.gguf",
