@@ -130,7 +130,12 @@ def fit(
     job: Job, size: Size, method: str, train: Labelled, validation: Labelled, directory: Path
 ) -> Forecaster:
     """A trained forecaster; both methods start from the same key and see the same rows."""
-    preset = replace(get_preset(job.preset), steps=size.steps, warmup_steps=size.steps // 10)
+    preset = replace(
+        get_preset(job.preset),
+        steps=size.steps,
+        warmup_steps=size.steps // 10,
+        num_evaluations=min(3, size.steps),  # each costs a pass over the validation rows
+    )
     forecaster = Forecaster(job.decoder, preset, key=jax.random.key(job.seed), method=method)
     forecaster.fit(
         train.rows,
