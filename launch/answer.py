@@ -49,7 +49,7 @@ USER_TEMPERATURE = flags.DEFINE_float(
     lower_bound=0.0,
 )
 TOP_K = flags.DEFINE_integer(
-    "user_top_k", 10, "the user model draws from so many likeliest tokens; 0: all", lower_bound=0
+    "user_top_k", 5, "the user model draws from so many likeliest tokens; 0: all", lower_bound=0
 )
 TOP_P = flags.DEFINE_float(
     "user_top_p", 1.0, "the user model draws from this share", lower_bound=0.01, upper_bound=1.0

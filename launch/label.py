@@ -36,7 +36,7 @@ GRADER = flags.DEFINE_enum(
 DRAWS = flags.DEFINE_integer("draws", 10, "decisions per question and passage", lower_bound=1)
 TOP_K = flags.DEFINE_integer(
     "user_top_k",
-    10,
+    5,
     "the user model draws from so many likeliest tokens; 0: from all, which small models hardly "
     "survive above temperature 1: labels that are all 0 teach nothing",
     lower_bound=0,

@@ -31,7 +31,7 @@ TEST_QUESTIONS = flags.DEFINE_integer(
 K = flags.DEFINE_integer("k", None, "passages per question (default: by --size)", lower_bound=1)
 TOP_K = flags.DEFINE_integer(
     "user_top_k",
-    10,
+    5,
     "the user model draws from so many likeliest tokens; 0: from all",
     lower_bound=0,
 )
