@@ -15,9 +15,9 @@ from calibjax.errors import input_error
 from calibjax.metrics._resampling import Plan, make_plan, row_weights
 from calibjax.metrics._validation import SCORE, check_rows, float_dtype
 
-# Elements of one chunk of weights (rows x replicates): 64 MB in float32, a few copies alive at
+# Elements of one chunk of weights (rows x replicates): 128 MB in float32, a few copies alive at
 # once.
-CHUNK = 2**24
+CHUNK = 2**25
 # Below this share of defined replicates the interval would describe a selected subset: NaN instead.
 MIN_VALID = Fraction(9, 10)
 
