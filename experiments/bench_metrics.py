@@ -46,8 +46,10 @@ def load_rows(n: int, routers: int) -> tuple[np.ndarray, np.ndarray]:
         drawn = rng.integers(0, len(rows), n)
         score = np.array([row["confidence"] for row in rows], float)[drawn]
         correct = np.array([row["correct"] for row in rows], float)[drawn].round()
-    noise = rng.normal(0, 0.1, (routers, n))
-    return np.clip(score + noise, 0, 1).astype(np.float32), correct.astype(np.float32)
+    # Without ties: the peer breaks them by row order, which ours averages.
+    logit = np.log(np.clip(score, 1e-3, 1 - 1e-3)) - np.log1p(-np.clip(score, 1e-3, 1 - 1e-3))
+    noisy = logit + rng.normal(0, 0.5, (routers, n))
+    return (1 / (1 + np.exp(-noisy))).astype(np.float32), correct.astype(np.float32)
 
 
 # Peer: what one writes without this library.

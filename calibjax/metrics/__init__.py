@@ -53,6 +53,7 @@ from calibjax.metrics.frontier import (
 )
 from calibjax.metrics.proper import (
     BrierDecomposition,
+    BrierDecompositionDetails,
     MeanDetails,
     SkillDetails,
     accuracy,
@@ -129,6 +130,7 @@ __all__ = [
     "AurocDetails",
     "BootstrapDetails",
     "BrierDecomposition",
+    "BrierDecompositionDetails",
     "BudgetThreshold",
     "CalibrationDetails",
     "ConfidentWrong",

@@ -13,7 +13,7 @@ import numpy as np
 
 from calibjax.errors import input_error
 from calibjax.metrics._resampling import Plan, make_plan, row_weights
-from calibjax.metrics._validation import SCORE, check_rows, float_dtype
+from calibjax.metrics._validation import SCORE, check_rows, float_dtype, is_traced
 
 # Elements of one chunk of weights (rows x replicates): 128 MB in float32, a few copies alive at
 # once.
@@ -110,6 +110,8 @@ def bootstrap_details(
     n = _num_rows(arrays)
     plan = make_plan(n, cluster, stratify, where)
     base = _base_weight(n, weight, where, arrays)
+    if where is not None:
+        arrays = _fill_masked(arrays, where)
     traced = tuple((name, fn) for name, fn in metrics.items() if _traceable(fn, arrays, base))
     results = {}
     if traced:
@@ -149,6 +151,14 @@ def _num_rows(arrays: Mapping[str, Any]) -> int:
     if len(set(lengths.values())) != 1:
         raise input_error("lengths of arrays", lengths, "the same number of rows in each")
     return next(iter(lengths.values()))
+
+
+def _fill_masked(arrays: Mapping[str, Any], where: Any) -> dict[str, Any]:
+    """Masked rows as copies of the first row in use: harmless to any function at weight 0."""
+    xp = jnp if is_traced(where) else np
+    mask = xp.asarray(where).astype(bool)
+    index = xp.where(mask, xp.arange(mask.shape[0]), xp.argmax(mask))
+    return {name: xp.asarray(array)[index] for name, array in arrays.items()}
 
 
 def _base_weight(n: int, weight: Any, where: Any, arrays: Mapping[str, Any]) -> jax.Array:

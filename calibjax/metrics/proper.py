@@ -28,6 +28,15 @@ class BrierDecomposition(NamedTuple):
     within_bin: jax.Array
 
 
+class BrierDecompositionDetails(NamedTuple):
+    """The four parts, and the Brier score that they sum to."""
+
+    parts: BrierDecomposition
+    brier: jax.Array
+    n_valid: jax.Array
+    weight: jax.Array
+
+
 class SkillDetails(NamedTuple):
     """A score, the score of always stating the base rate, and 1 - score / reference."""
 
@@ -162,7 +171,7 @@ def brier_decomposition(
         closed=closed,
         weight=weight,
         where=where,
-    )[0]
+    ).parts
 
 
 def brier_decomposition_details(
@@ -174,7 +183,7 @@ def brier_decomposition_details(
     closed: str = "right",
     weight: Any = None,
     where: Any = None,
-) -> tuple[BrierDecomposition, MeanDetails]:
+) -> BrierDecompositionDetails:
     """The four parts, and the Brier score that they sum to with its row count."""
     _check_options(num_bins, binning, closed, "event")
     rows = _forecast_rows(confidence, correct, weight, where)
@@ -182,7 +191,7 @@ def brier_decomposition_details(
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))
-def _decompose(rows: Rows, num_bins, binning, closed) -> tuple[BrierDecomposition, MeanDetails]:
+def _decompose(rows: Rows, num_bins, binning, closed) -> BrierDecompositionDetails:
     confidence, correct = rows.columns
     brier = _brier(rows)
     if binning == "width":
@@ -202,7 +211,8 @@ def _decompose(rows: Rows, num_bins, binning, closed) -> tuple[BrierDecompositio
     uncertainty = rate * (1 - rate)
     within = brier.value - (reliability - resolution + uncertainty)
     # NaN rates mark empty or invalid input; `reliability` alone does not depend on the rate.
-    return BrierDecomposition(reliability + 0 * rate, resolution, uncertainty, within), brier
+    parts = BrierDecomposition(reliability + 0 * rate, resolution, uncertainty, within)
+    return BrierDecompositionDetails(parts, *brier)
 
 
 def log_loss(

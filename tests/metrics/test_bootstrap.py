@@ -196,7 +196,7 @@ def test_clusters_widen_the_interval_of_copied_rows():
 @pytest.mark.parametrize("traced", [False, True])
 def test_masked_rows_are_as_good_as_removed(rows, traced):
     where = np.arange(40) % 3 > 0
-    hidden = {k: np.where(where, v, 0.5).astype(np.float32) for k, v in rows.items()}
+    hidden = {k: np.where(where, v, np.nan).astype(np.float32) for k, v in rows.items()}
 
     def run(where):
         return m.bootstrap({"x": auroc}, hidden, key=KEY, num_replicates=50, where=where)["x"]
