@@ -100,12 +100,11 @@ from calibjax.metrics.selective import (
     normalized_accuracy_coverage_gain,
     normalized_accuracy_coverage_gain_details,
 )
+from calibjax.metrics.splits import Splits, random_splits
 from calibjax.metrics.study import (
     FrontierStudy,
-    Splits,
     ViolationRate,
     frontier_study,
-    random_splits,
     violation_rate,
 )
 from calibjax.metrics.thresholds import (

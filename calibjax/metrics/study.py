@@ -15,22 +15,16 @@ import numpy as np
 from calibjax.errors import input_error
 from calibjax.metrics._counts import as_fraction, as_fractions
 from calibjax.metrics._ranking import Ranking, rank_rows
-from calibjax.metrics._resampling import dense_labels, make_plan, row_weights
+from calibjax.metrics._resampling import make_plan, row_weights
 from calibjax.metrics._validation import LABEL, SCORE, check_rows, raise_first_fault
 from calibjax.metrics.bootstrap import Interval, interval_of
 from calibjax.metrics.budget import budget_counts
 from calibjax.metrics.frontier import DeployableFrontier
+from calibjax.metrics.splits import Splits
 
 # Elements of one block of running totals (rows x splits x five columns): 64 MB in float32.
 BLOCK = 2**24
 HIGHEST = jax.lax.Precision.HIGHEST
-
-
-class Splits(NamedTuple):
-    """Boolean masks (splits, n) of the rows that choose thresholds and of those that judge them."""
-
-    calibration: np.ndarray
-    test: np.ndarray
 
 
 class FrontierStudy(NamedTuple):
@@ -63,44 +57,6 @@ class ViolationRate(NamedTuple):
     standard_error: jax.Array
     overall: jax.Array
     overall_standard_error: jax.Array
-
-
-def random_splits(
-    n: int,
-    *,
-    key: jax.Array,
-    num_splits: int,
-    calibration: float = 0.3,
-    test: float = 0.3,
-    cluster: Any = None,
-) -> Splits:
-    """Seeded random splits of `n` rows; the rows in neither part are free for fitting routers.
-
-    calibration, test: shares of the clusters (of the rows without `cluster` (n,)), rounded down;
-    clusters stay whole. Split s depends on (key, s) alone.
-
-    >>> splits = random_splits(10, key=jax.random.key(0), num_splits=3, calibration=0.5, test=0.5)
-    >>> print(splits.calibration.sum(1), (splits.calibration & splits.test).any())
-    [5 5 5] False
-    """
-    shares = as_fraction("calibration", calibration), as_fraction("test", test)
-    if sum(shares) > 1:
-        raise input_error("calibration + test", float(sum(shares)), "at most 1")
-    unit = np.arange(n) if cluster is None else dense_labels(np.asarray(cluster))
-    if unit.shape != (n,):
-        raise input_error("cluster.shape", unit.shape, f"({n},)")
-    num_units = int(unit.max()) + 1 if n else 0
-    first, second = (int(share * num_units) for share in shares)
-    place = np.asarray(_places(key, num_splits, num_units))[:, unit]
-    return Splits(place < first, (place >= first) & (place < first + second))
-
-
-@functools.partial(jax.jit, static_argnums=(1, 2))
-def _places(key: jax.Array, num_splits: int, num_units: int) -> jax.Array:
-    def one(split):
-        return jax.random.permutation(jax.random.fold_in(key, split), num_units)
-
-    return jax.lax.map(one, jnp.arange(num_splits), batch_size=256)
 
 
 def frontier_study(
@@ -163,9 +119,10 @@ def _check_scores(scores: Any, splits: Splits, n: int) -> jax.Array:
         raise input_error(
             "scores.shape", scores.shape, f"(routers, {n}) or (routers, {shape[0]}, {n})"
         )
-    for router in np.asarray(scores):
-        raise_first_fault("scores", router.reshape(-1), SCORE, None)
-    return scores
+    for router, row in enumerate(np.asarray(scores)):
+        raise_first_fault(f"scores[{router}]", row.reshape(-1), SCORE, None)
+    is_float = jnp.issubdtype(scores.dtype, jnp.floating)
+    return scores if is_float else scores.astype(jnp.float32)
 
 
 def _allowed(num_calibration, num_test, rhos, rule: str, alpha: float) -> np.ndarray:

@@ -118,7 +118,7 @@ def test_violation_rates_and_their_errors():
     "change, text",
     [
         (dict(scores=np.zeros((2, 7))), "scores.shape"),
-        (dict(scores=np.full((1, N), np.nan)), "NaN"),
+        (dict(scores=np.full((1, N), np.nan)), r"scores\[0\]\[row 0\]=nan"),
         (dict(budgets=(1.5,)), "budgets=1.5"),
         (dict(num_replicates=10, key=None), "key=None"),
     ],
