@@ -236,3 +236,24 @@ def test_many_rows_keep_five_digits():
     assert float(m.area_under_accuracy_coverage(s, y)) == pytest.approx(curve.mean(), abs=1e-5)
     assert float(m.auroc(s, y)) == pytest.approx(sklearn.metrics.roc_auc_score(y, s), abs=1e-5)
     assert float(m.brier_score(s, y)) == pytest.approx(oracle.brier(s.astype(float), y), abs=1e-6)
+
+
+def test_a_shifted_router_ranks_alike_but_transfers_differently():
+    s, y, rng = sample(0)
+    calibration, without = rng.random(N), (rng.random(N) < 0.4).astype(float)
+    plain = m.exact_frontier(s, without, y, (0.25, 0.5))
+    shifted = m.exact_frontier(s + 0.2, without, y, (0.25, 0.5))
+    np.testing.assert_array_equal(plain, shifted)
+    steady = m.deployable_frontier(calibration, s, without, y, (0.25, 0.5))
+    moved = m.deployable_frontier(calibration, s + 0.2, without, y, (0.25, 0.5))
+    assert (moved.usage > steady.usage + 0.1).all() and moved.violated.all()
+
+
+def test_the_null_reference_runs_inside_jit():
+    p = np.full(30, 0.5, np.float32)
+
+    def null(p):
+        return m.ece_null_reference(p, key=jax.random.key(0), num_draws=50).mean
+
+    assert float(jax.jit(null)(p)) == pytest.approx(float(null(p)), abs=1e-6)
+    assert np.isnan(jax.jit(null)(jnp.asarray(p).at[3].set(1.5)))
