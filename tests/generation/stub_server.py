@@ -68,7 +68,10 @@ class StubServer:
             self._server.close()
             for writer in list(self._writers):
                 writer.transport.abort()
-            await asyncio.sleep(0.01)
+            # Every transport must be closed before the loop may be.
+            while self._writers:
+                await asyncio.sleep(0.005)
+            await asyncio.sleep(0.005)
 
         self._wait(drop())
 
