@@ -1,5 +1,6 @@
 """One list of metrics as functions of (score, y, weight, where), for tests that hold for all."""
 
+import jax
 import jax.numpy as jnp
 
 from calibjax import metrics as m
@@ -76,3 +77,10 @@ OTHER = {
     "conservative": _frontier("dkw1"),
 }
 ALL = {**RANK, **OTHER}
+N = 24  # one padded size, so that tests of one process share what is compiled
+
+
+@jax.jit
+def evaluate(score, y, weight, where):
+    """All metrics of columns of length N."""
+    return {name: fn(score, y, weight=weight, where=where) for name, fn in ALL.items()}

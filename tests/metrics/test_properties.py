@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from calibjax import metrics as m
-from tests.metrics.registry import ALL, RANK
+from tests.metrics.registry import ALL, RANK, N, evaluate
 
-N = 24  # one padded size, so that each property compiles once
 # float32 sums of 24 terms in another order: some units of 6e-8, over rates as small as 1 / 24.
 TOLERANCE = dict(rtol=1e-5, atol=3e-6)
 SETTINGS = hypothesis.settings(max_examples=40, deadline=None, derandomize=True)
@@ -20,11 +19,6 @@ SETTINGS = hypothesis.settings(max_examples=40, deadline=None, derandomize=True)
 rows = st.lists(
     st.tuples(st.integers(0, 10), st.booleans(), st.integers(0, 3)), min_size=1, max_size=8
 )
-
-
-@jax.jit
-def evaluate(score, y, weight, where):
-    return {name: fn(score, y, weight=weight, where=where) for name, fn in ALL.items()}
 
 
 def pad(score, y, weight, where=None, seed=0):
