@@ -33,5 +33,5 @@ def make_row(
 
 def small_preset(**changes: Any) -> Preset:
     """The `fixed` preset with few steps."""
-    fields: dict[str, Any] = dict(steps=6, warmup_steps=1, num_evaluations=2, head_warmup_steps=5)
+    fields: dict[str, Any] = dict(steps=6, warmup_steps=1, num_evaluations=2, head_warmup_steps=3)
     return dataclasses.replace(PRESETS["fixed"], **(fields | changes))

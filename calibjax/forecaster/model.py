@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.typing import ArrayLike
 
 from calibjax.backbone.lora import Adapter
 from calibjax.forecaster.fourier import fourier_features
@@ -22,8 +23,8 @@ class FeatureStatistic(nnx.Variable):
 class ForecastModel(nnx.Module):
     """What is trained: adapter, W_p and head; beside them the constants that scale the features.
 
-    temperature_kernel: W_p, [2 * num_frequencies, D], no bias, Xavier normal; None when f does not
-    depend on t. adapter: None when the head is trained on frozen features.
+    temperature_kernel: W_p, [2 * num_frequencies, D], no bias; None when f does not depend on t.
+    adapter: None when the head is trained on frozen features.
     """
 
     def __init__(self, preset: Preset, num_features: int, adapter: Adapter | None, key: jax.Array):
@@ -34,11 +35,23 @@ class ForecastModel(nnx.Module):
         )
         kernel = None
         if preset.fourier is not None:
-            shape = (2 * preset.num_frequencies, num_features)
-            kernel = nnx.Param(jax.nn.initializers.glorot_normal()(temperature_key, shape))
+            kernel = nnx.Param(_initial_kernel(preset, num_features, temperature_key))
         self.temperature_kernel = nnx.data(kernel)
         self.mean = FeatureStatistic(jnp.zeros(num_features))
         self.scale = FeatureStatistic(jnp.ones(num_features))
+
+
+def _initial_kernel(preset: Preset, num_features: int, key: jax.Array) -> jax.Array:
+    """Xavier normal; in `fixed`, wave n starts at 2^-n of a standardised feature's size.
+
+    A forecast that starts smooth in t, and that t matters to from the start, needs a fraction of
+    the rows: the fast waves are noise until there are rows to fit them.
+    """
+    shape = (2 * preset.num_frequencies, num_features)
+    if preset.fourier != "fixed":
+        return jax.nn.initializers.glorot_normal()(key, shape)
+    size_F = jnp.repeat(2.0 ** -jnp.arange(preset.num_frequencies, dtype=jnp.float32), 2)
+    return size_F[:, None] * jax.random.normal(key, shape)
 
 
 def split_model(model: ForecastModel) -> tuple[nnx.GraphDef, nnx.State, nnx.State]:
@@ -51,12 +64,7 @@ def forecast_logits(
     model: ForecastModel, features: jax.Array, temperatures: jax.Array, preset: Preset
 ) -> jax.Array:
     """Logits float32 [..., M, C] for features [..., D] at temperatures [..., M]."""
-    h = features.astype(jnp.float32)
-    if preset.standardize:
-        # The residual stream has a few coordinates a hundred times larger than the rest.
-        ones = (1,) * (h.ndim - 1)
-        h = (h - model.mean[...].reshape(*ones, -1)) / model.scale[...].reshape(*ones, -1)
-    h = h[..., None, :]
+    h = standardized(model, features)[..., None, :]
     if model.temperature_kernel is None or preset.fourier is None:
         h = jnp.broadcast_to(h, (*temperatures.shape, h.shape[-1]))
     else:
@@ -70,6 +78,16 @@ def forecast_logits(
         kernel = model.temperature_kernel[...]
         h = h + jnp.einsum("...f,fd->...d", code, kernel, precision="highest")
     return head_logits(model.head, h)
+
+
+def standardized(model: ForecastModel, features: ArrayLike) -> jax.Array:
+    """Features as the head reads them, float32; statistics that were never set change nothing.
+
+    The residual stream has a few coordinates a hundred times larger than the rest.
+    """
+    h = jnp.asarray(features, jnp.float32)
+    ones = (1,) * (h.ndim - 1)
+    return (h - model.mean[...].reshape(*ones, -1)) / model.scale[...].reshape(*ones, -1)
 
 
 def standardize(model: ForecastModel, features_ND: np.ndarray) -> None:

@@ -42,7 +42,9 @@ class Preset:
     weight_decay: float
     clip_norm: float
     balanced_classes: bool  # weights of the 11-class loss
-    # Before the rest, W_p and head alone on all rows at once, on features of the frozen decoder.
+    # Before the rest, on features of the frozen decoder: the head is set to a ridge logistic
+    # regression, then W_p and head are trained on all rows at once for `head_warmup_steps`.
+    ridge_start: bool
     head_warmup_steps: int
     head_learning_rate: float
     head_weight_decay: float
@@ -77,6 +79,7 @@ _PAPER = Preset(
     weight_decay=0.01,
     clip_norm=1.0,
     balanced_classes=False,
+    ridge_start=False,
     head_warmup_steps=0,
     head_learning_rate=1e-4,
     head_weight_decay=0.01,
@@ -110,9 +113,7 @@ PRESETS = {
         fourier="fixed",
         standardize=True,
         group_by="question",
-        head_warmup_steps=300,
-        head_learning_rate=1e-3,
-        head_weight_decay=0.1,
+        ridge_start=True,
     ),
 }
 

@@ -18,13 +18,19 @@ from calibjax.data.loader import Batch, Loader
 from calibjax.errors import input_error
 from calibjax.forecaster.extract import extract_features
 from calibjax.forecaster.losses import class_weights, entropy_floor, soft_log_loss
-from calibjax.forecaster.model import ForecastModel, forecast_logits, standardize
+from calibjax.forecaster.model import (
+    ForecastModel,
+    forecast_logits,
+    standardize,
+    standardized,
+)
 from calibjax.forecaster.presets import Preset
 from calibjax.forecaster.prompts import forecast_prompts
 from calibjax.records import SupervisionRow
 from calibjax.training.checkpoint import Checkpoints, read_arrays
 from calibjax.training.loop import Best, Run, train
 from calibjax.training.optimizer import optimizer, schedule_of
+from calibjax.training.ridge import start_from_ridge
 from calibjax.training.state import TrainState, init_state, named_leaves
 from calibjax.training.step import StepMetrics, train_step
 from calibjax.training.warmup import Rows, fit_head
@@ -173,11 +179,12 @@ def start_head(
     held_out: Data,
     class_weight_C: jax.Array,
 ) -> ForecastModel:
-    """The model with its feature statistics measured and its head warmed up, as the preset says.
+    """The model with its feature statistics measured and its head started, as the preset says.
 
-    Both use the features of the frozen decoder: an adapter starts at zero effect.
+    All of it on features of the frozen decoder, which are the model's own at the start: B of the
+    adapter is zero.
     """
-    if not preset.standardize and not preset.head_warmup_steps:
+    if not (preset.standardize or preset.ridge_start or preset.head_warmup_steps):
         return model
     train_rows, validation_rows = (
         Rows(
@@ -191,6 +198,15 @@ def start_head(
     )
     if preset.standardize:
         standardize(model, train_rows.features)
+    if preset.ridge_start:
+        start_from_ridge(
+            model,
+            preset,
+            np.asarray(standardized(model, train_rows.features)),
+            train_rows.temperature,
+            train_rows.label,
+            [row.question_id for row in data.rows],
+        )
     if not preset.head_warmup_steps:
         return model
     return fit_head(model, preset, train_rows, validation_rows, class_weight_C=class_weight_C)

@@ -35,6 +35,7 @@ TABLE = {
     "clip_norm":           (1.0,             1.0,             1.0),
     "balanced_classes":    (False,           True,            False),
     "standardize":         (False,           False,           True),
+    "ridge_start":         (False,           False,           True),
 }  # fmt: skip
 
 # Fields that the published recipes fix and that `fixed` chooses by measurement.
