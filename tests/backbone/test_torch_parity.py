@@ -1,4 +1,4 @@
-"""The decoder against PyTorch: SmolLM2 itself and small random llama and qwen2 checkpoints."""
+"""The decoder against PyTorch: SmolLM2 itself and small random checkpoints."""
 
 
 import numpy as np
@@ -25,16 +25,11 @@ SMALL = {
     },
     "llama2": {"num_key_value_heads": 4, "attention_bias": True},
     "qwen2": {"model_type": "qwen2", "tie_word_embeddings": True},
-    "granite": {
-        "model_type": "granite",
-        "attention_multiplier": 0.2,
-        "embedding_multiplier": 3.0,
-        "residual_multiplier": 0.5,
-        "logits_scaling": 4.0,
-    },
+    **checkpoints.FAMILIES,
 }
 
 
+# Lengths on both sides of the windows, and far beyond them.
 @pytest.mark.parametrize("name", SMALL)
 def test_small_checkpoints_that_transformers_saved(name, tmp_path):
     fields = checkpoints.config(**{"max_position_embeddings": 1024, **SMALL[name]})
