@@ -1,7 +1,7 @@
 """Active RAG under a budget: when to retrieve, what it gains, harms and costs."""
 
 from calibjax.routing.complexity import ComplexityClassifier, complexity_rule, query_features
-from calibjax.routing.cost import Cost, CostModel, Prices, break_even, cost
+from calibjax.routing.costs import Cost, CostModel, Prices, break_even, cost
 from calibjax.routing.learned import BURGBM, BURLinear
 from calibjax.routing.signals import (
     reflection_score,
@@ -10,7 +10,7 @@ from calibjax.routing.signals import (
     uncertainty_features,
     uncertainty_scores,
 )
-from calibjax.routing.utility import same_arm_shares, shares, utility
+from calibjax.routing.utilities import same_arm_shares, shares, utility
 
 __all__ = [
     "BURGBM",
