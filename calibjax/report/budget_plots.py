@@ -71,7 +71,7 @@ def _line(axes: Axes, points: Sequence[Point], label: str, index: int, count: in
     bands = [(at, low, high) for at, _, low, high in points if low is not None]
     if bands:
         place, low, high = zip(*bands)
-        axes.fill_between(place, low, high, color=style["color"], alpha=0.10, linewidth=0)
+        axes.fill_between(place, low, high, color=style["color"], alpha=0.06, linewidth=0)
 
 
 def _references(axes: Axes, report: Report) -> None:

@@ -187,7 +187,7 @@ def _entry(study: BudgetStudy, settings: Settings, rule: str, r: int, j: int) ->
     ends = wilson_interval(rate, len(violated), _CONFIDENCE) if len(violated) > 1 else ()
     used = np.asarray(found.harm_used)[r, :, j]
     harm_used = float(np.mean(used[~np.isnan(used)])) if not np.isnan(used).all() else np.nan
-    return {
+    entry = {
         "accuracy": cell_at(intervals["accuracy"], r, j),
         "usage": cell_at(intervals["usage"], r, j),
         "transfer_error": cell_at(intervals["usage"], r, j, shift=-budget),
@@ -199,6 +199,16 @@ def _entry(study: BudgetStudy, settings: Settings, rule: str, r: int, j: int) ->
         "benefit_all": cell_at(intervals["benefit_all"], r, j),
         "missed": cell(np.asarray(found.missed)[r, :, j].mean()),
     }
+    if len(violated) == 1:
+        entry["threshold"] = _threshold(study, r, float(np.asarray(found.threshold)[r, 0, j]))
+    return entry
+
+
+def _threshold(study: BudgetStudy, r: int, rank: float) -> Cell:
+    """The score to retrieve from; thresholds were found among ranks of scores."""
+    if not np.isfinite(rank):
+        return cell(None, reason="no threshold keeps the budget: nothing is retrieved")
+    return cell(np.unique(study.routers.of_split(r, 0))[int(rank)])
 
 
 def _costs(

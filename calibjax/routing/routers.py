@@ -49,6 +49,13 @@ class Routers(NamedTuple):
     fitted: np.ndarray | None
     models: dict[str, tuple[Any, list[str]]]
 
+    def of_split(self, router: int, split: int) -> np.ndarray:
+        """Scores [n] of one router in one split."""
+        if router < len(self.fixed):
+            return self.fixed[router]
+        assert self.fitted is not None
+        return self.fitted[router - len(self.fixed), split]
+
 
 class _Recipe(NamedTuple):
     """A router to fit: its family, its columns of all features, what it learns."""
@@ -85,12 +92,10 @@ def build(
     }
     fixed = np.stack([*outcomes.scores.values()]) if names else np.zeros((0, len(outcomes)))
     if not recipes:
-        return Routers(names, known, ranks(fixed), None, {})
+        return Routers(names, known, fixed, None, {})
     fitted, models = _fit_all(outcomes, splits, recipes)
     known |= {recipe.name: recipe.family for recipe in recipes}
-    return Routers(
-        [*names, *(recipe.name for recipe in recipes)], known, ranks(fixed), ranks(fitted), models
-    )
+    return Routers([*names, *(recipe.name for recipe in recipes)], known, fixed, fitted, models)
 
 
 def _checked_families(families: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:

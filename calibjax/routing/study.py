@@ -64,11 +64,11 @@ def run(
     )
     evaluate = partial(_frontiers, outcomes, splits, settings)
     u = utility(outcomes.correct_without, outcomes.correct_with)
-    references = np.stack([building.ranks(u[None])[0], np.zeros(len(u), np.float32)])
-    found = evaluate(np.concatenate([routers.fixed, references]))
+    references = np.stack([u, np.zeros_like(u)])
+    found = evaluate(building.ranks(np.concatenate([routers.fixed, references])))
     found, oracle, random = _apart(found, len(routers.fixed))
     if routers.fitted is not None:
-        found = _joined(found, evaluate(routers.fitted))
+        found = _joined(found, evaluate(building.ranks(routers.fitted)))
     ends, gain, caution, pairs = _contrasts(outcomes, settings, found, u)
     names = [(a, b) for i, a in enumerate(routers.names) for b in routers.names[i + 1 :]]
     by_pair = {
