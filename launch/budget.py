@@ -15,7 +15,7 @@ from typing import Any
 from absl import flags
 
 from calibjax import storage
-from calibjax.errors import InputError, input_error
+from calibjax.errors import input_error
 from calibjax.textfiles import existing_file
 from launch import _columns, _main
 

@@ -148,7 +148,11 @@ def utility(report: Report) -> Figure:
         groups[f"same arm twice,\n{arm}"] = group
     figure = new_figure(2.2 + 1.7 * len(groups), 3.8)
     axes = figure.subplots()
-    kinds = (("harmful", "#D55E00", "//"), ("neutral", "#C9C9C9", ""), ("beneficial", "#0072B2", ""))
+    kinds = (
+        ("harmful", "#D55E00", "//"),
+        ("neutral", "#C9C9C9", ""),
+        ("beneficial", "#0072B2", ""),
+    )
     for place, (name, colour, hatch) in enumerate(kinds):
         cells = [schema.cell(group, name) for group in groups.values()]
         x = [index + 0.27 * (place - 1) for index in range(len(groups))]

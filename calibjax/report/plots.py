@@ -101,7 +101,8 @@ def accuracy_coverage(report: Mapping[str, Any], *, methods: Sequence[str] = ())
         lowest = min([lowest, *curve["accuracy"]])
         area = schema.estimate(report, name, "auc_ac")["estimate"]
         label = f"{short(name)} (AUC-AC {number(area)})"
-        axes.plot(curve["coverage"], curve["accuracy"], label=label, **line_style(index, len(names)))
+        style = line_style(index, len(names))
+        axes.plot(curve["coverage"], curve["accuracy"], label=label, **style)
     axes.set(xlim=(0, 1), xlabel="coverage (share of rows kept, most confident first)")
     axes.set_ylabel("accuracy of the rows kept")
     axes.set_ylim(max(-0.02, lowest - 0.05), 1.02)

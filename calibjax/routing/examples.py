@@ -17,7 +17,7 @@ import numpy as np
 from calibjax import fields, textfiles
 from calibjax.errors import InputError, input_error
 from calibjax.routing.costs import FAMILIES
-from calibjax.textfiles import Rejected, Row, RowFault
+from calibjax.textfiles import Rejected, Row
 
 REQUIRED = ("id", "correct_without", "correct_with")
 TOKENS = ("without_prompt", "without_output", "with_prompt", "with_output")

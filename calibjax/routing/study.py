@@ -38,9 +38,9 @@ class Settings(NamedTuple):
 class BudgetStudy(NamedTuple):
     """What was found: router-led arrays of `frontiers` follow `routers.names`.
 
-    ends: never and always retrieving, `Interval` [2]; oracle, random: [budgets]; gain: over random retrieval at the realised usage,
-    [routers, budgets]; caution: rule -> accuracy lost against the quantile, the same shape; pairs:
-    (a, b) -> difference in deployable accuracy a - b [budgets].
+    ends: never and always retrieving, `Interval` [2]; oracle, random: [budgets]; gain: over random
+    retrieval at the realised usage, [routers, budgets]; caution: rule -> accuracy lost against the
+    quantile, the same shape; pairs: (a, b) -> difference in deployable accuracy a - b [budgets].
     """
 
     routers: building.Routers

@@ -1,4 +1,4 @@
-"""What evidence does to an answer: helps, changes nothing, or harms; and how much of it is noise."""
+"""What evidence does to an answer: helps, changes nothing, or harms; how much of it is noise."""
 
 from typing import Any, NamedTuple
 

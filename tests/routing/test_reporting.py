@@ -24,7 +24,10 @@ def rows(n, split):
         scores={"mean_entropy": rng.random(n), "mine": rng.random(n)},
         tokens={"without_prompt": np.full(n, 10.0), "without_output": np.full(n, 5.0)}
         | {"with_prompt": np.full(n, 100.0), "with_output": np.full(n, 5.0)},
-        seconds={"without": np.full(n, 0.1), "with": np.full(n, 0.4), "retrieval": np.full(n, 0.01)},
+        seconds={
+            kind: np.full(n, value)
+            for kind, value in {"without": 0.1, "with": 0.4, "retrieval": 0.01}.items()
+        },
         pairs={"repeat": (columns[0], columns[1])},
         split=parts,
     )

@@ -168,7 +168,7 @@ def test_learned_routers_see_the_outcomes_of_train_rows_alone():
     rows = _learned()
     settings = Settings(budgets=(0.5,), replicates=10, learned="both")
     first = study.run(rows, settings)
-    assert first.routers.names[:3] == ["bur_linear_query", "bur_gbm_query", "bur_linear_uncertainty"]
+    assert first.routers.names[:2] == ["bur_linear_query", "bur_gbm_query"]
     assert "bur_gbm_full_benefit" in first.routers.names
     held_out = rows.split != "train"
     rows.correct_with[held_out] = 1 - rows.correct_with[held_out]
