@@ -8,8 +8,6 @@ question). JSON lines, CSV or Parquet, by the file's ending. Writes report.json,
 plots.
 """
 
-import math
-from fractions import Fraction
 from typing import Any
 
 from absl import flags
@@ -18,6 +16,7 @@ from calibjax import storage
 from calibjax.errors import input_error
 from calibjax.textfiles import existing_file
 from launch import _columns, _main
+from launch._budgets import parse_budgets, parse_families
 
 EXAMPLES_FILE = flags.DEFINE_string("examples", None, "file of outcomes, see launch.outcomes")
 BUDGETS = flags.DEFINE_string(
@@ -68,7 +67,8 @@ def main() -> None:
     if not path:
         raise input_error("examples", "", "a file", "--examples=FILE")
     existing_file(path, "examples")
-    budgets, families = _budgets(), _families()
+    budgets = parse_budgets(BUDGETS.value)
+    families = parse_families(FAMILIES.value)
     if not 0 < ALPHA.value <= 0.5:
         raise input_error("alpha", ALPHA.value, "a number above 0, up to 0.5", "--alpha=0.05")
     # What JAX needs a second to import comes after the checks that can fail without it.
@@ -119,45 +119,6 @@ def _report(run: Any, outcomes: Any, budgets: list[float], families: dict[str, s
         "n_duplicates": outcomes.n_duplicates,
     }
     return storage.plain(report)
-
-
-def _budgets() -> list[float]:
-    """--budgets, ascending."""
-    found: list[Fraction] = []
-    for text in BUDGETS.value.split(","):
-        try:
-            value = Fraction(text.strip())
-            good = "/" not in text and 0 <= value <= 1
-        except ValueError:
-            good = False
-        if not good:
-            fix = _percent_fix(text) or "--budgets=0.1,0.25,0.5"
-            raise input_error("budgets", text.strip(), "numbers from 0 to 1, with commas", fix)
-        if value in found:
-            raise input_error("budgets", text.strip(), "each budget once", "drop one")
-        found.append(value)
-    return sorted(float(value) for value in found)
-
-
-def _percent_fix(text: str) -> str | None:
-    number = text.strip().removesuffix("%").strip()
-    try:
-        value = float(number)
-    except ValueError:
-        return None
-    share = value / 100
-    return f"--budgets={share:g}" if math.isfinite(value) and 1 < value <= 100 else None
-
-
-def _families() -> dict[str, str]:
-    pairs = {}
-    for entry in FAMILIES.value:
-        name, _, family = entry.rpartition("=")
-        if not name or not family:
-            expected = "NAME=query, NAME=uncertainty, NAME=retrieval or NAME=full"
-            raise input_error("families", entry, expected, "--families=entropy=uncertainty")
-        pairs[name] = family
-    return pairs
 
 
 if __name__ == "__main__":

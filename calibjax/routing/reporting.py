@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 
 from calibjax import metrics
-from calibjax.metrics import Interval
 from calibjax.report.curves import wilson_interval
 from calibjax.routing import costs
 from calibjax.routing import study as studies
 from calibjax.routing import utilities
+from calibjax.routing.bills import cost_models, cost_section, router_costs
+from calibjax.routing.cells import Cell, along, by_budget, cell, cell_at, of_one_split
 from calibjax.routing.examples import Outcomes
 from calibjax.routing.study import BudgetStudy, Settings
 
-Cell = dict[str, Any]
 _CONFIDENCE = 0.95
 
 
@@ -39,35 +39,16 @@ def build(
             name: _router(study, settings, place, name, models, reason)
             for place, name in enumerate(study.routers.names)
         },
-        "oracle": _by_budget(settings, lambda j: cell_at(study.oracle, j)),
-        "random": _by_budget(settings, lambda j: cell_at(study.random, j)),
+        "oracle": along(settings.budgets, study.oracle),
+        "random": along(settings.budgets, study.random),
         "expected_violation": expected_violation(study, settings),
         "violation_overall": _overall_violation(study, settings),
         "comparisons": _comparisons(study, settings),
-        "cost_model": _cost_section(models, reason, prices),
+        "cost_model": cost_section(models, reason, prices),
         "settings": _settings(outcomes, study, settings),
         "notes": _notes(outcomes, study),
     }
-    return report if outcomes.split is None else _of_one_split(report)
-
-
-def cell(estimate: Any, low: Any = None, high: Any = None, reason: str | None = None) -> Cell:
-    """{estimate, low, high} with null for what is not defined, and the reason if there is one."""
-    numbers = {"estimate": estimate, "low": low, "high": high}
-    made: Cell = {
-        key: None if value is None or not np.isfinite(value) else float(value)
-        for key, value in numbers.items()
-    }
-    return made | {"reason": reason} if reason else made
-
-
-def cell_at(interval: Interval, *place: int, shift: float = 0.0) -> Cell:
-    """The cell of one place of an `Interval` of arrays."""
-    return cell(*(float(np.asarray(x)[place]) + shift for x in interval[:3]))
-
-
-def _by_budget(settings: Settings, make: Any) -> dict[str, Any]:
-    return {repr(float(b)): make(j) for j, b in enumerate(settings.budgets)}
+    return report if outcomes.split is None else of_one_split(report)
 
 
 def utility_section(
@@ -106,42 +87,6 @@ def utility_section(
     return section
 
 
-def cost_models(
-    outcomes: Outcomes,
-    judged: np.ndarray,
-    prices: costs.Prices,
-    reuse_draft: bool,
-    reuse_probe: bool,
-) -> tuple[dict[str, costs.CostModel], str]:
-    """Cost models by unit, "tokens" (token equivalents) and "seconds" (measured), and what is
-    missing for the first. Token counts are means; seconds are medians, since a batch that compiles
-    is slow."""
-    models = {}
-    if outcomes.tokens:
-        mean = {kind: float(column[judged].mean()) for kind, column in outcomes.tokens.items()}
-        models["tokens"] = costs.CostModel(
-            *(
-                float(costs.token_cost(mean[f"{arm}_prompt"], mean[f"{arm}_output"], prices))
-                for arm in ("without", "with")
-            ),
-            prices.retrieval,
-            prices.retrieval,
-            reuse_draft=reuse_draft,
-            reuse_probe=reuse_probe,
-        )
-    if outcomes.seconds:
-        typical = {k: float(np.median(column[judged])) for k, column in outcomes.seconds.items()}
-        models["seconds"] = costs.CostModel(
-            typical["without"],
-            typical["with"],
-            typical["retrieval"],
-            typical["retrieval"],
-            reuse_draft=reuse_draft,
-            reuse_probe=reuse_probe,
-        )
-    return models, outcomes.reasons.get("tokens", "")
-
-
 def _router(
     study: BudgetStudy,
     settings: Settings,
@@ -155,26 +100,27 @@ def _router(
     assert exact is not None
     made: dict[str, Any] = {
         "family": family,
-        "exact": _by_budget(settings, lambda j: cell_at(exact, r, j)),
-        "deployable": _by_budget(
-            settings,
-            lambda j: {
-                **_entry(study, settings, "quantile", r, j),
-                "gain_over_random": cell_at(study.gain, r, j),
-            },
-        ),
+        "exact": along(settings.budgets, exact, r),
+        "deployable": _entries(study, settings, "quantile", r),
         "conservative": {
-            rule: _by_budget(
-                settings,
-                lambda j, rule=rule: {
-                    **_entry(study, settings, rule, r, j),
-                    "accuracy_lost": cell_at(study.caution[rule], r, j),
-                },
-            )
-            for rule in studies.RULES[1:]
+            rule: _entries(study, settings, rule, r) for rule in studies.RULES[1:]
         },
     }
-    return made | _costs(made, family, models, reason)
+    return made | router_costs(made, family, models, reason)
+
+
+def _entries(study: BudgetStudy, settings: Settings, rule: str, r: int) -> dict[str, Any]:
+    """What one rule's thresholds do at every budget; and against what they must be seen."""
+    beside, interval = "gain_over_random", study.gain
+    if rule != "quantile":
+        beside, interval = "accuracy_lost", study.caution[rule]
+    return by_budget(
+        settings.budgets,
+        (
+            _entry(study, settings, rule, r, j) | {beside: cell_at(interval, r, j)}
+            for j in range(len(settings.budgets))
+        ),
+    )
 
 
 def _entry(study: BudgetStudy, settings: Settings, rule: str, r: int, j: int) -> dict[str, Cell]:
@@ -211,52 +157,6 @@ def _threshold(study: BudgetStudy, r: int, rank: float) -> Cell:
     return cell(np.unique(study.routers.of_split(r, 0))[int(rank)])
 
 
-def _costs(
-    made: Mapping[str, Any],
-    family: str | None,
-    models: Mapping[str, costs.CostModel],
-    reason: str,
-) -> dict[str, Any]:
-    """Cost per question at the realised usage of each budget; null with a reason."""
-    if family is None:
-        reason = "no family: name it with --families"
-    if family is None or "tokens" not in models:
-        return {"cost": None, "cost_reason": reason, "cost_parts": None, "seconds": None}
-    found: dict[str, Any] = {"cost": {}, "cost_parts": {}, "seconds": None}
-    for budget, entry in made["deployable"].items():
-        usage = entry["usage"]
-        ends = [costs.cost(family, usage[end], models["tokens"]) for end in usage]
-        # Cost need not rise with usage.
-        low, high = sorted(float(one.total) for one in ends[1:])
-        found["cost"][budget] = cell(ends[0].total, low, high)
-        parts = {key: float(value) for key, value in ends[0]._asdict().items() if key != "total"}
-        found["cost_parts"][budget] = parts
-    for entries in made["conservative"].values():
-        for entry in entries.values():
-            usage = entry["usage"]["estimate"]
-            entry["cost"] = cell(costs.cost(family, usage, models["tokens"]).total)
-    if "seconds" in models:
-        found["seconds"] = {
-            budget: float(costs.cost(family, e["usage"]["estimate"], models["seconds"]).total)
-            for budget, e in made["deployable"].items()
-        }
-    found["accuracy_at_cost"] = _accuracy_at_cost(made, found["cost"], models["tokens"])
-    return found
-
-
-def _accuracy_at_cost(
-    made: Mapping[str, Any], by_budget: Mapping[str, Cell], model: costs.CostModel
-) -> dict[str, float | None]:
-    """Best deployable accuracy for a share of the price of always retrieving."""
-    spent = [one["estimate"] for one in by_budget.values()]
-    right = [entry["accuracy"]["estimate"] for entry in made["deployable"].values()]
-    limit = costs.always_cost(model)
-    return {
-        repr(share): costs.accuracy_at_cost(spent, right, share * limit)
-        for share in (0.25, 0.5, 0.75, 1.0, 1.25)
-    }
-
-
 def expected_violation(study: BudgetStudy, settings: Settings) -> dict[str, dict[str, float]]:
     """The beta-binomial reference of each rule and budget, averaged over the splits' sizes."""
     sizes = np.stack([mask.sum(axis=1) for mask in study.splits], axis=1)
@@ -269,8 +169,9 @@ def expected_violation(study: BudgetStudy, settings: Settings) -> dict[str, dict
         ]
         return float(np.average(rates, weights=counts))
 
+    budgets = [float(budget) for budget in settings.budgets]
     return {
-        rule: _by_budget(settings, lambda j, rule=rule: mean(rule, float(settings.budgets[j])))
+        rule: by_budget(budgets, (mean(rule, budget) for budget in budgets))
         for rule in studies.RULES
     }
 
@@ -280,40 +181,18 @@ def _overall_violation(study: BudgetStudy, settings: Settings) -> dict[str, dict
     made = {}
     for rule in studies.RULES:
         rate = metrics.violation_rate(study.frontiers.deployable[rule].violated)
-        means, errors = np.asarray(rate.overall), np.asarray(rate.overall_standard_error)
-        made[rule] = _by_budget(
-            settings,
-            lambda j, means=means, errors=errors: cell(
-                means[j],
-                max(0.0, means[j] - 1.96 * errors[j]),
-                min(1.0, means[j] + 1.96 * errors[j]),
-            ),
-        )
+        mean, error = np.asarray(rate.overall), np.asarray(rate.overall_standard_error)
+        ends = np.clip(mean - 1.96 * error, 0, 1), np.clip(mean + 1.96 * error, 0, 1)
+        made[rule] = by_budget(settings.budgets, map(cell, mean, *ends))
     return made
 
 
 def _comparisons(study: BudgetStudy, settings: Settings) -> dict[str, Any]:
     """Deployable accuracy of a minus that of b at each budget, paired."""
     return {
-        f"{a}-{b}": {"accuracy": _by_budget(settings, lambda j, found=found: cell_at(found, j))}
+        f"{a}-{b}": {"accuracy": along(settings.budgets, found)}
         for (a, b), found in study.pairs.items()
     }
-
-
-def _cost_section(
-    models: Mapping[str, costs.CostModel], reason: str, prices: costs.Prices
-) -> dict[str, Any] | None:
-    if "tokens" not in models:
-        return {"prices": prices._asdict(), "tokens": None, "seconds": None, "reason": reason}
-    made: dict[str, Any] = {"prices": prices._asdict(), "seconds": None}
-    for unit, model in models.items():
-        made[unit] = {
-            **model._asdict(),
-            "always": costs.always_cost(model),
-            "never": costs.never_cost(model),
-            "break_even": {f: costs.break_even(f, model) for f in costs.FAMILIES},
-        }
-    return made
 
 
 def _settings(outcomes: Outcomes, study: BudgetStudy, settings: Settings) -> dict[str, Any]:
@@ -352,19 +231,3 @@ def _notes(outcomes: Outcomes, study: BudgetStudy) -> list[str]:
             " is the honest answer"
         )
     return notes
-
-
-def _of_one_split(report: dict[str, Any]) -> dict[str, Any]:
-    """Cells as plain numbers, the intervals of each group of them beside it."""
-    if set(report) >= {"estimate", "low", "high"}:
-        return report["estimate"]
-    made: dict[str, Any] = {}
-    intervals: dict[str, Any] = {}
-    for key, value in report.items():
-        if isinstance(value, dict):
-            made[key] = _of_one_split(value)
-            if set(value) >= {"estimate", "low", "high"} and value["low"] is not None:
-                intervals[key] = value
-        else:
-            made[key] = value
-    return made | {"intervals": intervals} if intervals else made

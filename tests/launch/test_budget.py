@@ -6,24 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from absl import flags
-from absl.testing import flagsaver
 
-from launch import budget
+from launch._budgets import parse_budgets, parse_families
 from tests.launch.command import ROOT, environment, run
 
 
-@pytest.fixture
-def flag():
-    """Sets flags of launch.budget for one call."""
-    if not flags.FLAGS.is_parsed():
-        flags.FLAGS(["budget"])
-    return lambda **values: flagsaver.flagsaver(**values)
-
-
-def test_budgets_are_sorted_shares(flag):
-    with flag(budgets="0.5, 0,1.0,.25"):
-        assert budget._budgets() == [0.0, 0.25, 0.5, 1.0]
+def test_budgets_are_sorted_shares():
+    assert parse_budgets("0.5, 0,1.0,.25") == [0.0, 0.25, 0.5, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -39,16 +28,18 @@ def test_budgets_are_sorted_shares(flag):
         ("0.5,0.50", "budgets=0.50: expected each budget once"),
     ],
 )
-def test_a_budget_that_is_no_share_is_named(flag, text, said):
-    with flag(budgets=text), pytest.raises(ValueError, match=said):
-        budget._budgets()
+def test_a_budget_that_is_no_share_is_named(text, said):
+    with pytest.raises(ValueError, match=said):
+        parse_budgets(text)
 
 
-def test_a_family_needs_a_name(flag):
-    with flag(families=["entropy=uncertainty", "a=b=query"]):
-        assert budget._families() == {"entropy": "uncertainty", "a=b": "query"}
-    with flag(families=["uncertainty"]), pytest.raises(ValueError, match="families=uncertainty"):
-        budget._families()
+def test_a_family_needs_a_name():
+    assert parse_families(["entropy=uncertainty", "a=b=query"]) == {
+        "entropy": "uncertainty",
+        "a=b": "query",
+    }
+    with pytest.raises(ValueError, match="families=uncertainty"):
+        parse_families(["uncertainty"])
 
 
 def write(path: Path, n: int = 60) -> Path:
