@@ -76,9 +76,9 @@ def _line(axes: Axes, points: Sequence[Point], label: str, index: int, count: in
 
 def _references(axes: Axes, report: Report) -> None:
     budgets = schema.budgets(report)
-    ends = [schema.estimate(report, name) for name in ("never", "always")]
+    ends: Any = [schema.estimate(report, name) for name in ("never", "always")]
     for name, dash in (("random", (0, (1, 1.5))), ("oracle", (0, (4, 2)))):
-        inner = [schema.estimate(report[name], b) for b in budgets]
+        inner: Any = [schema.estimate(report[name], b) for b in budgets]
         x = [0.0, *map(float, budgets), 1.0]
         axes.plot(
             x, [ends[0], *inner, ends[1]], color=GREY, linestyle=dash, linewidth=1.1, label=name
@@ -131,7 +131,7 @@ def cost(report: Report) -> Figure:
         )
         _line(axes, points, short(name), index, len(names))
     model = report["cost_model"]["tokens"]
-    ends = [schema.estimate(report, name) for name in ("never", "always")]
+    ends: Any = [schema.estimate(report, name) for name in ("never", "always")]
     axes.plot([model["never"], model["always"]], ends, "k*", markersize=9, label="never, always")
     axes.set(xlabel="cost per question (token equivalents)", ylabel="deployable accuracy")
     axes.set_title("Accuracy against cost", fontsize=11, loc="left")
