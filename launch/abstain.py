@@ -50,7 +50,7 @@ EXAMPLES = (
     "python -m launch.abstain --examples=scores.jsonl --out=runs/abstain",
     "python -m launch.abstain --examples=b.jsonl --fit_examples=a.jsonl --out=runs/a_to_b",
     "python -m launch.abstain --examples=new.jsonl --apply=runs/abstain/rcs.json --out=runs/gate",
-    "python -m launch.abstain --run=bm25.run --qrels=test.qrels --questions=q.jsonl --out=runs/trec",
+    "python -m launch.abstain --run=a.run --qrels=a.qrels --questions=q.jsonl --out=runs/trec",
     "python -m launch.abstain --dataset=hotpotqa,2wiki --path=data --architecture=judge"
     " --out=runs/judge",
 )

@@ -11,7 +11,9 @@ from calibjax.abstention.policy import ANSWER, ESCALATE, decide
 from calibjax.abstention.score_features import query_length
 
 TEXT_FEATURES = ("length", "capitalised_spans", "comparison_words", "wh_word", "has_year")
-_CAPITALISED = re.compile(r"[A-Z][\w'.-]*(?:\s+(?:of|the|de|and|von|van)?\s*[A-Z][\w'.-]*)*")
+_CAPITALISED = re.compile(
+    r"[A-Z][\w'.-]*(?:\s+(?:(?:of|the|de|and|von|van)\s+)?[A-Z][\w'.-]*)*"
+)
 _COMPARISON = re.compile(
     r"\b(?:both|same|older|younger|taller|larger|longer|shorter|earlier|later|first|more|less|most|"
     r"least|than|or|between|compared?|difference|common|which one|either|neither)\b",
@@ -46,7 +48,8 @@ def _text_features(question: str) -> list[float]:
 class PipelineRouter:
     """Multinomial logistic model of the best pipeline.
 
-    pipelines: from the cheapest to the dearest. model: None where one pipeline was best for every question it was fitted on.
+    pipelines: from the cheapest to the dearest. model: None where one pipeline was the best for
+    every question that it was fitted on.
     """
 
     pipelines: tuple[str, ...]
