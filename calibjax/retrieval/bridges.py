@@ -37,7 +37,7 @@ _NEXT_WORD = re.compile(r"\s+([a-z][\w'’-]*)")
 _PARENTHESES = re.compile(r"\s*\([^()]*\)")
 _SPAN = re.compile(
     r"[A-Z0-9][\w'’.&-]*"
-    r"(?:\s+(?:(?:of|the|de|la|du|von|van|and|for|in)\s+){0,2}[A-Z0-9][\w'’.&-]*)*"
+    r"(?:\s+(?:(?:of|the|de|la|du|von|van)\s+){0,2}[A-Z0-9][\w'’.&-]*)*"
 )
 
 
