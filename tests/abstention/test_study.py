@@ -35,9 +35,13 @@ def regime():
 
 
 @pytest.fixture(scope="module")
-def report(regime):
-    other = fit_regime(make_examples(300, 5, driver="hop2"), SETTINGS)
-    return judge_regime(regime, SETTINGS, {"other": other.rcs, "self": regime.rcs})
+def other():
+    return fit_regime(make_examples(300, 5, driver="hop2"), SETTINGS).rcs
+
+
+@pytest.fixture(scope="module")
+def report(regime, other):
+    return judge_regime(regime, SETTINGS, {"other": other, "self": regime.rcs})
 
 
 def test_areas_equal_a_plain_loop(regime, report):
@@ -117,12 +121,13 @@ def test_test_rows_change_nothing_that_is_fitted(regime):
 
 
 @pytest.mark.parametrize("part", ["tune", "test", "all"])
-def test_one_outcome_leaves_figures_undefined_and_the_rest_given(part):
-    examples = make_examples(300)
+def test_one_outcome_leaves_figures_undefined_and_the_rest_given(part, other):
+    examples = extended(make_examples(300))
     tune = fit_regime(examples, SETTINGS).tune
     rows = {"tune": tune, "test": ~tune, "all": np.ones(300, bool)}[part]
     same = [replace(e, success=1.0) if one else e for e, one in zip(examples, rows)]
-    found = judge_regime(fit_regime(same, SETTINGS), SETTINGS)
+    foreign = {"a": other, "b": other}  # the shapes of the other reports: no new programs
+    found = judge_regime(fit_regime(same, SETTINGS), SETTINGS, foreign)
     assert found["rcs"]["converged"] == (part == "test")
     gain = found["signals"]["max_score"]["gain"]
     assert (gain is None) == (part != "tune")
