@@ -64,11 +64,13 @@ def _of(signal: Signal, rows: np.ndarray) -> Signal:
 
 def _rows(regime: Regime) -> dict[str, Any]:
     ids = [example.id for example in regime.examples]
+    tuned = regime.success[regime.tune]
     return {
         "n": len(ids),
         "n_tune": int(regime.tune.sum()),
         "n_test": int(regime.test.sum()),
-        "tune_success_rate": float(regime.success[regime.tune].mean()),
+        "tune_success_rate": float(tuned.mean()),
+        "n_tune_rarer": int(min(tuned.sum(), len(tuned) - tuned.sum())),
         "split_sha256": split_hash(ids, regime.tune),
     }
 

@@ -21,6 +21,8 @@ _GUIDE = """\
 - Ablation: AUC-AC without the feature minus with all; bold where the interval excludes 0.
 - Intervals describe the sampling of the test questions: not the split, the fit, nor a judge.
 """
+# Rule of thumb for logistic models (Peduzzi et al. 1996).
+_ROWS_PER_WEIGHT = 10
 _FIGURES = ("AUC-AC", "Gain", "Acc@70", "CWAR@70", "Acc@50", "CWAR@50", "ECE", "Brier")
 
 
@@ -121,6 +123,12 @@ def _regime_parts(regime: Mapping[str, Any]) -> Iterator[str]:
     yield conformal_table(regime)
     yield "### Weights of RCS (per standard deviation) and leave-one-feature-out\n"
     yield weight_table(regime)
+    rarer, count = regime["rows"]["n_tune_rarer"], len(regime["rcs"]["weights"])
+    if rarer < _ROWS_PER_WEIGHT * count:
+        yield (
+            f"Only {rarer} tune rows have the rarer outcome, for {count} weights: with fewer than "
+            f"{_ROWS_PER_WEIGHT} a weight they say little, and RCS may lose to a single score.\n"
+        )
     if not regime["rcs"]["converged"]:
         yield "RCS has no optimum on these rows (one outcome only): it is a constant.\n"
     for key, make in (("rescue", _rescue_lines), ("router", _router_lines)):

@@ -71,29 +71,25 @@ def test_conformal_confidence_accepts_what_the_threshold_accepts(target):
 
 
 def xor_data():
+    """200 tune rows and 200 test rows of a rule that no line follows."""
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(600, 2))
+    x = rng.normal(size=(400, 2))
     y = (x[:, 0] * x[:, 1] > 0).astype(float)
-    made = Features(x, ("hop1_max", "query_len"), np.zeros(600, bool), np.ones(600, bool))
-    return made, y, np.arange(600) < 400
+    made = Features(x, ("hop1_max", "query_len"), np.zeros(400, bool), np.ones(400, bool))
+    return made, y, np.arange(400) < 200
 
 
-def test_the_mlp_learns_what_a_line_cannot_and_repeats_itself():
+def test_the_mlp_learns_what_a_line_cannot_and_from_tune_rows_alone():
     made, y, tune = xor_data()
     score = mlp_scores(made, y, tune, 0)
     linear = RCS.fit(made.values[tune], y[tune]).score(made.values)
-    assert metrics.auroc(score[~tune], y[~tune]) > 0.9
+    assert metrics.auroc(score[~tune], y[~tune]) > 0.85
     assert metrics.auroc(linear[~tune], y[~tune]) < 0.65
-    np.testing.assert_array_equal(score, mlp_scores(made, y, tune, 0))
-
-
-def test_test_rows_teach_the_mlp_nothing():
-    made, y, tune = xor_data()
-    wrong = np.where(tune, y, 1 - y)
-    np.testing.assert_array_equal(mlp_scores(made, y, tune, 0), mlp_scores(made, wrong, tune, 0))
+    # Other outcomes of the test rows: the same nets to the last bit, so a second run is the same.
+    np.testing.assert_array_equal(score, mlp_scores(made, np.where(tune, y, 1 - y), tune, 0))
 
 
 @pytest.mark.parametrize("n_tune", [1, 2, 5])
 def test_a_handful_of_rows_gives_a_finite_score(n_tune):
     made, y, _ = xor_data()
-    assert np.isfinite(mlp_scores(made, y, np.arange(600) < n_tune, 0)).all()
+    assert np.isfinite(mlp_scores(made, y, np.arange(400) < n_tune, 0)).all()
