@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -77,12 +77,14 @@ class Forecaster:
         seed: int = 0,
         out: str | os.PathLike | None = None,
         resume: bool = False,
+        frozen: Callable[[], tuple[np.ndarray, np.ndarray]] | None = None,
     ) -> Any:
         """Train on labelled rows; the step with the lowest validation loss is kept.
 
         validation: rows of other questions (None: a seeded fifth of the questions of `rows`). out:
         where metrics.jsonl and checkpoint/ go (None: nothing is written); resume: go on from the
-        newest good checkpoint there. Returns a `training.fit.FitReport`.
+        newest good checkpoint there. frozen: gives `training.fit.frozen_features` of rows and
+        validation rows, for several methods on the same rows. Returns a `training.fit.FitReport`.
         """
         from calibjax.forecaster.saving import describe
         from calibjax.training.fit import fit
@@ -96,6 +98,7 @@ class Forecaster:
             seed=seed,
             out=out,
             resume=resume,
+            frozen=frozen,
             info=describe(self),
         )
         return report

@@ -19,9 +19,9 @@ NO_ANSWER = "no answer"
 # One letter per point of the 0-10 scale: "10" is two tokens in many vocabularies, letters are one.
 NUMBER_CLASSES = tuple("ABCDEFGHIJK")
 
-_READER = "You answer from the passage you are given, briefly."
+_READER = "You answer questions from a passage in a few words."
 _USER = (
-    "You answer questions in one to three words, with the help of a note that another model wrote. "
+    "You answer questions in a few words, with the help of a note that another model wrote. "
     f'If you cannot tell, reply "{NO_ANSWER}".'
 )
 
@@ -36,13 +36,12 @@ def guidance_messages(query: str, document: str | Sequence[int]) -> list[Message
 
     document: `passage_text`, or its token ids when the caller has cut it to a length.
     """
-    instruction = (
-        "Read the passage and reply to the request in one short sentence.\n\n"
-        f"Request: {query}\n\nPassage: "
-    )
+    # The query comes twice: before the passage, so that all passages of a query share those tokens,
+    # and after it, where a small reader looks for what to do.
+    cue = f"\n\n{query} Answer in a few words."
     return [
         {"role": "system", "content": _READER},
-        {"role": "user", "content": [instruction, document, "\n\nReply:"]},
+        {"role": "user", "content": [f"Question: {query}\n\nPassage:\n", document, cue]},
     ]
 
 
@@ -54,21 +53,13 @@ def decision_messages(
     options: Sequence[str] = (),
 ) -> list[Message]:
     """What the user model U decides on x from: z and, if shown, the confidence c in [0, 1]."""
-    note = "" if confidence is None else f"\nConfidence (0-100): {100 * confidence:.2f}"
+    # The confidence stands beside the note it is about: after it, a small model answers with it.
+    sure = "" if confidence is None else f" (confidence {100 * confidence:.2f} of 100)"
     choices = "".join(f"\n{chr(65 + i)}. {option}" for i, option in enumerate(options))
-    cue = "Letter of the answer" if options else "Short answer"
+    cue = "\nReply with the letter of the answer." if options else " Answer in a few words."
     return [
         {"role": "system", "content": _USER},
-        {
-            "role": "user",
-            "content": [
-                "Question: ",
-                question,
-                f"{choices}\nNote: ",
-                guidance,
-                f"{note}\n{cue}:",
-            ],
-        },
+        {"role": "user", "content": [f"Note{sure}:\n", guidance, "\n\n", question, choices + cue]},
     ]
 
 

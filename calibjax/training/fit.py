@@ -38,6 +38,9 @@ from calibjax.training.warmup import Rows, fit_head
 # Documents of a query in one group: they share a prefix, but attention is wasted on their pairs.
 MAX_DOCUMENTS = 5
 
+# Features of the frozen decoder, of training and of validation rows.
+Frozen = Callable[[], tuple[np.ndarray, np.ndarray]]
+
 
 class FitReport(NamedTuple):
     """How training went. Losses are soft log losses of validation rows, in nats per row.
@@ -76,13 +79,15 @@ def fit(
     seed: int = 0,
     out: str | os.PathLike | None = None,
     resume: bool = False,
+    frozen: Frozen | None = None,
     info: Mapping[str, Any],
 ) -> tuple[ForecastModel, FitReport]:
     """The model of the step with the lowest validation loss, and a report.
 
     validation: rows of other questions; None sets a seeded fifth of the questions aside. out:
     directory for metrics.jsonl and checkpoint/; with `resume` the newest good step in it goes on.
-    info: written into every checkpoint manifest.
+    frozen: gives `frozen_features` of rows and validation rows; called where a head starts from
+    them. info: written into every checkpoint manifest.
     """
     if validation is None:
         rows, validation = split_by_question(rows, seed=seed)
@@ -91,7 +96,7 @@ def fit(
     checkpoints = None if out is None else Checkpoints(Path(out) / "checkpoint")
     earlier = checkpoints if resume and checkpoints and checkpoints.steps() else None
     if earlier is None:
-        model = start_head(decoder, model, preset, data, held_out, class_weight_C)
+        model = start_head(decoder, model, preset, data, held_out, class_weight_C, frozen)
     graphdef, state = init_state(model, optimizer(preset))
     every = max(1, preset.steps // preset.num_evaluations)
     best, validate_first = None, False
@@ -178,6 +183,7 @@ def start_head(
     data: Data,
     held_out: Data,
     class_weight_C: jax.Array,
+    frozen: Frozen | None,
 ) -> ForecastModel:
     """The model with its feature statistics measured and its head started, as the preset says.
 
@@ -186,15 +192,10 @@ def start_head(
     """
     if not (preset.standardize or preset.ridge_start or preset.head_warmup_steps):
         return model
+    parts = (data, held_out)
+    found = [_frozen(decoder, part) for part in parts] if frozen is None else frozen()
     train_rows, validation_rows = (
-        Rows(
-            extract_features(
-                decoder.module, None, part.groups, num_rows=len(part.rows), label="features"
-            ),
-            part.temperature,
-            part.label,
-        )
-        for part in (data, held_out)
+        Rows(features, part.temperature, part.label) for features, part in zip(found, parts)
     )
     if preset.standardize:
         standardize(model, train_rows.features)
@@ -210,6 +211,19 @@ def start_head(
     if not preset.head_warmup_steps:
         return model
     return fit_head(model, preset, train_rows, validation_rows, class_weight_C=class_weight_C)
+
+
+def frozen_features(
+    decoder: Decoder, preset: Preset, rows: Sequence[SupervisionRow]
+) -> np.ndarray:
+    """float32 [N, D]: features of the frozen decoder, the same for every method of a preset."""
+    return _frozen(decoder, prepare(decoder, preset, rows))
+
+
+def _frozen(decoder: Decoder, data: Data) -> np.ndarray:
+    return extract_features(
+        decoder.module, None, data.groups, num_rows=len(data.rows), label="features"
+    )
 
 
 def _stepper(
