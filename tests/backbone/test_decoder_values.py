@@ -22,6 +22,7 @@ ARCHITECTURES = {
     },
     "biases_everywhere": {"attention_bias": True},
     "qwen2": {"model_type": "qwen2", "tie_word_embeddings": True},
+    **checkpoints.FAMILIES,
 }
 LENGTHS = (1, 5, 23, 90)
 # float32 sums of up to 48 terms in three blocks against float64: 1e-6 measured, 2e-5 allowed.

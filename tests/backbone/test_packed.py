@@ -50,9 +50,9 @@ def pick(features_BND):
     return jnp.concatenate([features_BND[0], features_BND[1, :1]])
 
 
-@pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
-def test_values_equal_those_of_separate_sequences(num_kv_heads):
-    decoder = tiny_decoder(num_kv_heads=num_kv_heads)
+@pytest.mark.parametrize("num_kv_heads, window", [(1, 0), (2, 0), (4, 0), (2, 6)])
+def test_values_equal_those_of_separate_sequences(num_kv_heads, window):
+    decoder = tiny_decoder(num_kv_heads=num_kv_heads, sliding_window=window)
     adapter = adapter_with_effect(decoder)
     got = pick(jax.jit(together)(decoder.module, adapter))
     # Sums of at most 100 float32 terms in another order.

@@ -71,6 +71,14 @@ def test_shared_equals_independent_in_value_and_lora_gradient():
         assert _distance(leaf, other) < 2e-5
 
 
+def test_a_window_reaches_from_the_suffix_into_the_prefix():
+    decoder = tiny_decoder(sliding_window=5)
+    prefix, suffix = _inputs()
+    ours = _shared(decoder.module, prefix, PREFIX_LENGTHS, suffix, SUFFIX_LENGTHS)
+    theirs = decoder.features(*_whole_sequences(prefix, suffix))
+    assert _distance(ours.reshape(6, -1), theirs) < 2e-5
+
+
 def test_empty_and_padded_suffixes_are_finite_and_leave_the_others_alone():
     decoder = tiny_decoder()
     prefix, suffix = _inputs()
