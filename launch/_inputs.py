@@ -36,7 +36,7 @@ SERVER = flags.DEFINE_string(
 FORECASTER = flags.DEFINE_string("forecaster", None, "directory of a trained forecaster")
 USER_TOP_K = flags.DEFINE_integer(
     "user_top_k",
-    10,
+    5,
     "the user model draws from so many likeliest tokens; 0: from all, which small models hardly "
     "survive above temperature 1: labels that are all 0 teach nothing",
     lower_bound=0,

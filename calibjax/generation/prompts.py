@@ -21,7 +21,7 @@ NUMBER_CLASSES = tuple("ABCDEFGHIJK")
 
 _READER = "You answer questions from a passage in a few words."
 _USER = (
-    "You answer questions in one to three words, with the help of a note that another model wrote. "
+    "You answer questions in a few words, with the help of a note that another model wrote. "
     f'If you cannot tell, reply "{NO_ANSWER}".'
 )
 
@@ -53,21 +53,13 @@ def decision_messages(
     options: Sequence[str] = (),
 ) -> list[Message]:
     """What the user model U decides on x from: z and, if shown, the confidence c in [0, 1]."""
-    note = "" if confidence is None else f"\nConfidence (0-100): {100 * confidence:.2f}"
+    # The confidence stands beside the note it is about: after it, a small model answers with it.
+    sure = "" if confidence is None else f" (confidence {100 * confidence:.2f} of 100)"
     choices = "".join(f"\n{chr(65 + i)}. {option}" for i, option in enumerate(options))
-    cue = "Letter of the answer" if options else "Short answer"
+    cue = "\nReply with the letter of the answer." if options else " Answer in a few words."
     return [
         {"role": "system", "content": _USER},
-        {
-            "role": "user",
-            "content": [
-                "Question: ",
-                question,
-                f"{choices}\nNote: ",
-                guidance,
-                f"{note}\n{cue}:",
-            ],
-        },
+        {"role": "user", "content": [f"Note{sure}:\n", guidance, "\n\n", question, choices + cue]},
     ]
 
 

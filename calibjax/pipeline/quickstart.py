@@ -55,7 +55,7 @@ class Size:
 
 
 SIZES = {
-    "default": Size(128, 16, 72, 5, 3, 4, 3, 4, 0.1, 2000),
+    "default": Size(190, 20, 96, 4, 2, 4, 2, 4, 0.1, 2000),
     "smoke": Size(8, 3, 6, 3, 2, 2, 2, 2, 0.1, 200),
 }
 
@@ -153,7 +153,7 @@ def fit(
         get_preset(job.preset),
         steps=size.steps,
         warmup_steps=size.steps // 10,
-        num_evaluations=min(2, size.steps),  # each costs a pass over the validation rows
+        num_evaluations=1,  # each costs a pass over the validation rows
     )
     forecaster = Forecaster(job.decoder, preset, key=jax.random.key(job.seed), method=method)
     forecaster.fit(
