@@ -169,7 +169,7 @@ def compared(decoder: Decoder, loader: Loader, data: Data, repeats: int) -> dict
         timing,
         off,
         programs=len(shapes),
-        compile_all=compile_all,
+        compile=compile_all,
         padding=padding_share(data.groups, plans),
         useful_tokens_per_second=useful / sum(timing.ours),
         computed_tokens={"ours": sum(p.length * p.batch_size for p in plans), "peer": sum(padded)},

@@ -58,7 +58,7 @@ def load_decoder(
         paths = [found.path]
     check_vocabulary(tokenizer, checkpoint.config.vocab_size)
     place = None if mesh is None else jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-    arrays = {}
+    arrays: dict[str, jax.Array] = {}
     # Rounded from what the file holds, not from that in a shorter type.
     for path, whole in weights.assemble(checkpoint, jnp.dtype("float32" if quantize else name)):
         parts = quantization.leaves(path, whole, jnp.dtype(name)) if quantize else {path: whole}
