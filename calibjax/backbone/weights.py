@@ -89,9 +89,9 @@ class Checkpoint:
 
 
 def assemble(
-    checkpoint: Checkpoint, dtype: Any, put: Callable[[np.ndarray], Any]
+    checkpoint: Checkpoint, dtype: Any, put: Callable[[str, np.ndarray], Any]
 ) -> dict[str, Any]:
-    """Arrays by our path, in `dtype`, each handed to `put` as soon as it is whole.
+    """Arrays by our path, in `dtype`, each handed to `put` with its path as soon as it is whole.
 
     Raises InputError that lists the missing, unknown or misshapen tensors before reading any.
     """
@@ -115,7 +115,7 @@ def assemble(
         for row, name in zip(rows, sources[path], strict=True):
             value = checkpoint.read(name)
             row[...] = value.T if path.endswith(".kernel") else value
-        arrays[path] = put(whole)
+        arrays[path] = put(path, whole)
     return arrays
 
 

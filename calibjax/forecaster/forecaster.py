@@ -77,14 +77,17 @@ class Forecaster:
         seed: int = 0,
         out: str | os.PathLike | None = None,
         resume: bool = False,
+        engine: Any = None,
     ) -> Any:
         """Train on labelled rows; the step with the lowest validation loss is kept.
 
         validation: rows of other questions (None: a seeded fifth of the questions of `rows`). out:
         where metrics.jsonl and checkpoint/ go (None: nothing is written); resume: go on from the
-        newest good checkpoint there. Returns a `training.fit.FitReport`.
+        newest good checkpoint there. engine: a `training.engine.Engine` (remat, checkpoints,
+        trackers). Returns a `training.fit.FitReport`.
         """
         from calibjax.forecaster.saving import describe
+        from calibjax.training.engine import Engine
         from calibjax.training.fit import fit
 
         self.model, report = fit(
@@ -97,6 +100,7 @@ class Forecaster:
             out=out,
             resume=resume,
             info=describe(self),
+            engine=engine or Engine(),
         )
         return report
 

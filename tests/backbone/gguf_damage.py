@@ -127,7 +127,7 @@ def load(path):
 
     checkpoint, fields = gguf_file.open_checkpoint(path)
     tokenizer = gguf_file.open_tokenizer(path, fields, trusted=True)
-    arrays = weights.assemble(checkpoint, np.float32, lambda array: array)
+    arrays = weights.assemble(checkpoint, np.float32, lambda path, array: array)
     return tokenizer, arrays
 
 
