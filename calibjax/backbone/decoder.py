@@ -15,6 +15,7 @@ from calibjax.backbone import attention, layers, lora, rope
 from calibjax.backbone.config import DecoderConfig
 from calibjax.backbone.lora import Adapter
 from calibjax.backbone.remat import rematerialized
+from calibjax.training.mesh import divide_batch
 
 
 class DecoderModule(nnx.Module):
@@ -280,7 +281,7 @@ def run_blocks(
         if pairs is not None:
             key = adapting.dropout_key
             adapted = lora.Layer(pairs, None if key is None else jax.random.fold_in(key, number))
-        x, kept = layers.run_block(block, config, x, tables, attend, adapted)
+        x, kept = layers.run_block(block, config, divide_batch(x), tables, attend, adapted)
         return x, (kept if keep else None)
 
     body = rematerialized(body, adapting.remat)
@@ -314,7 +315,7 @@ def embed(module: DecoderModule, tokens: jax.Array) -> jax.Array:
     # Ids are checked on the host; clipping only keeps an impossible id from becoming NaN.
     x = jnp.take(module.embedding[...], tokens, axis=0, mode="clip")
     multiplier = module.config.embedding_multiplier
-    return x if multiplier == 1.0 else x * multiplier
+    return divide_batch(x if multiplier == 1.0 else x * multiplier)
 
 
 def _head(module: DecoderModule, x_BTD: jax.Array) -> jax.Array:

@@ -256,8 +256,10 @@ def _full(path: Path, needed: int, error: BaseException) -> OSError:
 
 def check_room(directory: Path, state: Any) -> None:
     """Raises InputError when the disk cannot hold three checkpoints of `state`."""
+    directory = directory.absolute()
     needed = 3 * sum(leaf.nbytes for leaf in jax.tree.leaves(state))
-    free = shutil.disk_usage(directory).free
+    existing = next(path for path in (directory, *directory.parents) if path.exists())
+    free = shutil.disk_usage(existing).free
     if free < needed:
         found = f"{free / 2**20:.1f} MiB free"
         expected = f"{needed / 2**20:.1f} MiB for three checkpoints"

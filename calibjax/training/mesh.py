@@ -5,7 +5,7 @@ from math import prod
 from typing import Any
 
 import jax
-from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from calibjax.errors import closest, input_error
 
@@ -70,3 +70,18 @@ def mesh_of(tree: Any) -> Mesh:
 def batch_shards(mesh: Mesh) -> int:
     """How many parts a batch is divided into."""
     return mesh.shape[DATA] * mesh.shape[FSDP]
+
+
+def divide_batch(x: jax.Array) -> jax.Array:
+    """Holds the leading dimension divided over the devices of the mesh that is set, if any.
+
+    Left to itself, the compiler may rather divide the features of activations by `fsdp`, as the
+    weights are, and exchange activations at every product.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    if not {DATA, FSDP} <= set(mesh.axis_names):
+        return x
+    shards = mesh.shape[DATA] * mesh.shape[FSDP]
+    if shards == 1 or x.shape[0] % shards:
+        return x
+    return jax.lax.with_sharding_constraint(x, PartitionSpec((DATA, FSDP)))
