@@ -23,7 +23,7 @@ from calibjax import storage
 from calibjax.errors import InputError
 from calibjax.progress import say
 from calibjax.textlines import existing_file
-from calibjax.training import distributed, signals
+from calibjax.training import distributed, signals, watchdog
 from launch import _flags
 from launch._run_directory import Follower, RunDirectory, command_line, open_run
 
@@ -45,7 +45,7 @@ def run(main: Callable[[], Any], *, examples: Sequence[str] = ()) -> None:
     code = _guarded(main, examples)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    if distributed.is_joined() and code in (1, 2):
+    if distributed.is_joined() and code in (1, 2, watchdog.EXIT_CODE):
         distributed.leave_at_once(code)
     sys.exit(code)
 
@@ -139,6 +139,10 @@ def _guarded(main: Callable[[], Any], examples: Sequence[str]) -> int:
         say(_full_disk(error))
         return 1
     except Exception as error:
+        if type(error).__name__ == "JaxRuntimeError" and distributed.is_joined():
+            # A collective whose peer is gone; a restart from the last checkpoint mends it.
+            say(f"lost another process of the run: {' '.join(str(error).split())[:500]}")
+            return watchdog.EXIT_CODE
         if type(error).__name__ in _EXPLAINED:
             say(" ".join(str(error).split()))
         else:

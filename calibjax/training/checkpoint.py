@@ -184,7 +184,8 @@ def write_arrays(path: Path, tree: Any, *, info: Mapping[str, Any]) -> None:
 
 def _host_arrays(path: Path, tree: Any) -> dict[str, np.ndarray]:
     """Copies of the leaves by name: the next step may take the device's buffers for itself."""
-    arrays = {name: np.array(leaf) for name, leaf in named_leaves(tree).items()}
+    leaves = named_leaves(tree)
+    arrays = {name: np.array(jax.device_get(leaf)) for name, leaf in leaves.items()}
     bad = [name for name, array in arrays.items() if not _finite(array)]
     if bad:
         raise CheckpointError(f"checkpoint={path}: {bad[0]} is not finite; nothing was written")

@@ -126,7 +126,7 @@ def fit(
             learning_rates=learning_rates(preset),
             batches_per_epoch=loader.batches_per_epoch,
             max_bad_in_a_row=engine.max_bad_in_a_row,
-            bad_batch=None if out is None else Path(out) / "bad_batch.npz",
+            bad_batch=Path(out) / "bad_batch.npz" if out and distributed.is_primary() else None,
         )
         run = Run(
             step=_stepper(decoder, graphdef, preset, engine.remat, seed, class_weight_C, layout),
