@@ -27,7 +27,7 @@ STEPS = 6
 def rows_of_two_lengths():
     """Short and long documents: two buckets."""
     long = [
-        make_row(f"long{q}", "p", f"Land {q}?", "good " * 120, 1.5, 0.5) for q in range(8)
+        make_row(f"long{q}", "p", f"Lake {q}?", "good " * 120, 1.5, 0.5) for q in range(8)
     ]
     return [*make_rows(num_questions=8, docs=1), *long]
 
