@@ -193,3 +193,50 @@ def verbal_number_messages(question: str, guidance: str, decision: str) -> list[
             ],
         },
     ]
+
+
+# What a judge of passages can say, from 2 (supports) to 0 (none).
+JUDGE_CLASSES = ("A", "B", "C")
+
+
+def judge_messages(question: str, bridge: str, document: str | Sequence[int]) -> list[Message]:
+    """Ask a judge how far a passage supports an answer, given what the first hop has found.
+
+    document: as for `guidance_messages`. The answer is one of `JUDGE_CLASSES`.
+    """
+    return [
+        {"role": "system", "content": "You judge passages. You reply with one letter."},
+        {
+            "role": "user",
+            "content": [
+                "How much does the passage help to answer the question? A = it states a fact that "
+                "the answer needs, B = it is about the same topic, C = it does not help.\n\n"
+                "Question: ",
+                question,
+                "\nAlready found: ",
+                bridge,
+                "\n\nPassage: ",
+                document,
+                "\n\nLetter:",
+            ],
+        },
+    ]
+
+
+def bridge_messages(question: str, document: str | Sequence[int]) -> list[Message]:
+    """Ask the reader for search queries of a second hop, one a line."""
+    return [
+        {"role": "system", "content": "You write search queries."},
+        {
+            "role": "user",
+            "content": [
+                "The passage answers a part of the question. Write up to three short queries, one "
+                "a line, that search for what is still missing. Each names a person, place or "
+                "thing from the passage.\n\nQuestion: ",
+                question,
+                "\n\nPassage: ",
+                document,
+                "\n\nQueries:",
+            ],
+        },
+    ]
