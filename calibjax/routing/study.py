@@ -198,4 +198,4 @@ def _by_row(times: Any) -> np.ndarray:
 
 
 def _cut(found: Interval, start: int, stop: int | None, shape: tuple[int, ...]) -> Interval:
-    return Interval(*(np.asarray(x)[start:stop].reshape(shape) for x in found))
+    return Interval._make(np.asarray(x)[start:stop].reshape(shape) for x in found)

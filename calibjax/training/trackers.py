@@ -42,7 +42,7 @@ def open_trackers(
             near = closest(name, PACKAGES)
             fix = f"--tracker={near}" if near else None
             raise input_error("tracker", name, ", ".join(PACKAGES), fix)
-        kind = {"tensorboard": _TensorBoard, "wandb": _WandB, "mlflow": _MLflow}[name]
+        kind: Any = {"tensorboard": _TensorBoard, "wandb": _WandB, "mlflow": _MLflow}[name]
         try:
             made[name] = kind(directory, (run_ids or {}).get(name))
         except ImportError:
