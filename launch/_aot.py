@@ -8,6 +8,7 @@ from calibjax.errors import InputError, closest, input_error
 
 def cases(flags: Any) -> list[Any]:
     """A `perf.aot.Case` for every model, number of devices and task."""
+    from calibjax.backbone.config import DecoderConfig
     from calibjax.backbone.load import num_parameters
     from calibjax.perf import aot
     from calibjax.training.mesh import default_axes, parse_axes
@@ -25,12 +26,15 @@ def cases(flags: Any) -> list[Any]:
     made = []
     for model in flags.model:
         if flags.mesh == "auto":
-            parameters = num_parameters(aot.config_of(model))
+            parameters = num_parameters(DecoderConfig(**aot.MODELS[model]))
             layouts = [default_axes(parameters, _number(text)) for text in flags.devices]
         else:
             layouts = [parse_axes(flags.mesh)]
         made += [
-            aot.Case(task, model, axes, flags.dtype, flags.remat, flags.groups, flags.tokens)
+            aot.Case(
+                task, model, aot.MODELS[model], axes, flags.dtype, flags.remat, flags.groups,
+                flags.tokens,
+            )  # fmt: skip
             for axes in layouts
             for task in flags.task
         ]

@@ -69,7 +69,7 @@ def main() -> None:
                 validation = _training.rows(out, VALIDATION.value, "validation_data")
             decoder = _training.load_decoder(str(BACKBONE.value))
             engine = _training.engine(out, preset)
-            out.check_same("preset", dataclasses.asdict(preset))
+            out.check_same("preset_fields", dataclasses.asdict(preset))
             out.check_same("backbone_sha256", decoder.sha256)
             out.check_same("rows_sha256", storage.sha256_json([rows, validation]))
         key = jax.random.key(_main.FLAGS.seed)

@@ -50,11 +50,12 @@ USABLE = 0.9
 
 
 class Case(NamedTuple):
-    """task: train or score. model: a name of `MODELS`, or fields of a DecoderConfig. axes: sizes of
-    the mesh. groups: rows of `tokens` tokens and `documents` documents a batch shard holds."""
+    """task: train or score. shape: fields of the DecoderConfig of `model`. axes: sizes of the mesh.
+    groups: rows of `tokens` tokens and `documents` documents a batch shard holds."""
 
     task: str
-    model: Any
+    model: str
+    shape: dict[str, Any]
     axes: dict[str, int]
     dtype: str = "bfloat16"
     remat: str = "full"
@@ -79,11 +80,6 @@ class Fit(NamedTuple):
     formula_per_token: float
 
 
-def config_of(model: Any) -> DecoderConfig:
-    """The decoder configuration of a case."""
-    return DecoderConfig(**(MODELS[model] if isinstance(model, str) else model))
-
-
 def formula(config: DecoderConfig, task: str, tokens: int) -> float:
     """FLOPs per token of a step without recomputation, from the sizes alone.
 
@@ -98,7 +94,7 @@ def formula(config: DecoderConfig, task: str, tokens: int) -> float:
 
 def compile_case(case: Case) -> Fit:
     """Lowers and compiles one step. The process must have as many devices as the mesh needs."""
-    config, mesh = config_of(case.model), make_mesh(case.axes)
+    config, mesh = DecoderConfig(**case.shape), make_mesh(case.axes)
     backbone = _backbone(config, mesh, "float32")
     batch = _batch(case, case.groups * batch_shards(mesh))
     with jax.set_mesh(mesh):

@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from calibjax.backbone.config import DecoderConfig
 from calibjax.backbone.decoder import parameter_shapes
 from calibjax.perf import aot
 from tests.launch.command import run
@@ -17,7 +18,8 @@ SMALL = dict(
 
 
 def case(task, axes, **changes):
-    return aot.Case(task, SMALL, axes, **(dict(groups=2, tokens=64, documents=2) | changes))
+    sizes = dict(groups=2, tokens=64, documents=2) | changes
+    return aot.Case(task, "small", SMALL, axes, **sizes)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +33,7 @@ def fits():
 
 
 def test_bytes_of_the_backbone_are_those_of_its_shards(fits):
-    shapes = parameter_shapes(aot.config_of(SMALL))
+    shapes = parameter_shapes(DecoderConfig(**SMALL))
     total = 2 * sum(math.prod(shape) for shape in shapes.values())
     assert fits["train", "data"].backbone_bytes == total
     norms = 2 * sum(math.prod(s) for path, s in shapes.items() if path.endswith("scale"))
@@ -62,11 +64,11 @@ def test_recomputation_is_counted():
 
 def test_published_sizes_have_their_published_numbers_of_parameters():
     for name, billions in (("llama-3.1-8b", 8.03), ("llama-3.1-70b", 70.55)):
-        shapes = parameter_shapes(aot.config_of(name))
+        shapes = parameter_shapes(DecoderConfig(**aot.MODELS[name]))
         count = sum(math.prod(shape) for shape in shapes.values())
         assert count == pytest.approx(billions * 1e9, rel=1e-3)
     # All blocks but the last, kernels only.
-    flops = aot.formula(aot.config_of("llama-3.1-8b"), "score", 0)
+    flops = aot.formula(DecoderConfig(**aot.MODELS["llama-3.1-8b"]), "score", 0)
     assert flops == pytest.approx(2 * 6.979e9 * 31 / 32, rel=1e-3)
 
 
@@ -89,12 +91,11 @@ def test_a_misfit_is_one_line_and_the_report_is_there(tmp_path, monkeypatch):
     from launch import _aot
     from launch._run_directory import open_run
 
-    monkeypatch.setitem(aot.MODELS, "small", SMALL)
     monkeypatch.setitem(aot.ACCELERATORS, "toy", 1e5)
     one = case("score", dict(data=1, fsdp=1, tensor=1))
     with open_run(str(tmp_path / "out"), seed=0, command=["bench"], depends_on={}) as out:
         with pytest.raises(InputError) as caught:
-            _aot.run(out, [one._replace(model=SMALL)], "toy")
+            _aot.run(out, [one], "toy")
     assert "accelerator=toy: " in str(caught.value) and "GB a device of" in str(caught.value)
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert report["cases"][0]["fits"] is False
