@@ -50,7 +50,7 @@ def test_a_full_disk_stops_within_one_save_and_loses_nothing(undisturbed, small_
         # The rest of the disk is taken by someone else.
         free = os.statvfs(place)
         (place / "filler").write_bytes(b"x" * (free.f_bavail * free.f_bsize - 64 * 1024))
-        _, err = process.communicate(timeout=300)
+        _, err = process.communicate(timeout=900)
     assert process.returncode == 1, err
     last = err.splitlines()[-1]
     assert str(out) in last and "MiB free" in last and "Traceback" not in err

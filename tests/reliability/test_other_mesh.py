@@ -14,14 +14,14 @@ def test_eight_devices_then_two_then_one(tmp_path):
     flags, cache = runs.inputs(tmp_path), tmp_path / "cache"
     one, out, again = tmp_path / "one", tmp_path / "out", tmp_path / "again"
     runs.finish([*flags, f"--out={one}"], cache)
-    layouts = (("8", "data=8", 20), ("2", "fsdp=2", 40), ("1", "data=1", runs.STEPS))
+    layouts = (("8", "data=8", 12), ("2", "fsdp=2", 25), ("1", "data=1", runs.STEPS))
     for devices, mesh, until in layouts:
         argv = [*flags, f"--mesh={mesh}", f"--out={out}", "--resume"]
         with runs.start(argv, cache, JAX_NUM_CPU_DEVICES=devices) as process:
             if until < runs.STEPS:
                 runs.wait_until(lambda: len(runs.steps(out)) >= until, process)
                 process.terminate()
-            _, err = process.communicate(timeout=300)
+            _, err = process.communicate(timeout=900)
         assert process.returncode == (143 if until < runs.STEPS else 0), err
     ours, theirs = runs.steps(out), runs.steps(one)
     assert [row["batch"] for row in ours] == [row["batch"] for row in theirs]
@@ -38,8 +38,8 @@ def test_eight_devices_then_two_then_one(tmp_path):
     runs.finish(argv, cache, JAX_NUM_CPU_DEVICES="8")
     first = runs.steps(again)
     # The same layout twice gives the same bits.
-    stopped = next(i for i, row in enumerate(ours) if row != first[i]) if ours != first else 60
-    assert stopped >= 20
+    stopped = next(i for i, row in enumerate(ours) if row != first[i]) if ours != first else runs.STEPS
+    assert stopped >= 12
 
 
 def test_more_devices_than_there_are_is_refused_in_one_line(tmp_path):

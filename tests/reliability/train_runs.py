@@ -21,8 +21,8 @@ from tests.backbone import checkpoints as backbones
 from tests.labelled import make_rows
 from tests.launch.command import ROOT, command, environment
 
-STEPS = 60
-EVALUATIONS = 12  # every fifth step is validated and saved
+STEPS = 40
+EVALUATIONS = 8  # every fifth step is validated and saved
 
 
 def inputs(directory: Path) -> list[str]:
@@ -61,7 +61,7 @@ def start(argv: list[str], cache: Path, *, script: Path | None = None, **extra: 
 def finish(argv: list[str], cache: Path, *, code: int = 0, **extra: str) -> str:
     """Runs to the end and returns what it said."""
     with start(argv, cache, **extra) as process:
-        _, err = process.communicate(timeout=600)
+        _, err = process.communicate(timeout=1800)
     assert process.returncode == code, f"exit code {process.returncode}\n{err}"
     return err
 
@@ -71,7 +71,7 @@ def kill(process: Any) -> None:
     process.wait()
 
 
-def wait_until(condition: Callable[[], bool], process: Any, seconds: float = 300.0) -> bool:
+def wait_until(condition: Callable[[], bool], process: Any, seconds: float = 900.0) -> bool:
     """Whether the condition came true while the process ran."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -157,7 +157,7 @@ def start_two(argv: list[str], cache: Path, **options: Any) -> list[Any]:
     ]
 
 
-def finish_all(processes: list[Any], timeout: float = 600.0) -> list[tuple[int, str]]:
+def finish_all(processes: list[Any], timeout: float = 1800.0) -> list[tuple[int, str]]:
     """Exit code and stderr of each; all are gone afterwards, whatever happens."""
     try:
         told = [process.communicate(timeout=timeout)[1] for process in processes]
