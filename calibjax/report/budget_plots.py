@@ -81,10 +81,10 @@ def _references(axes: Axes, report: Report) -> None:
     for name, dash in (("random", (0, (1, 1.5))), ("oracle", (0, (4, 2)))):
         inner = [schema.estimate(report[name], b) for b in budgets]
         x = [0.0, *map(float, budgets), 1.0]
-        axes.plot(
-            x, np.array([ends[0], *inner, ends[1]], float), color=GREY, linestyle=dash, linewidth=1.1, label=name
-        )
-    axes.plot([0, 1], np.array(ends, float), "k*", markersize=8, linestyle="none", label="never, always")
+        y = np.array([ends[0], *inner, ends[1]], float)
+        axes.plot(x, y, color=GREY, linestyle=dash, linewidth=1.1, label=name)
+    ends = np.array(ends, float)
+    axes.plot([0, 1], ends, "k*", markersize=8, linestyle="none", label="never, always")
     axes.set_xlim(-0.03, 1.03)
 
 
@@ -132,8 +132,8 @@ def cost(report: Report) -> Figure:
         )
         _line(axes, points, short(name), index, len(names))
     model = report["cost_model"]["tokens"]
-    ends = [schema.estimate(report, name) for name in ("never", "always")]
-    axes.plot([model["never"], model["always"]], np.array(ends, float), "k*", markersize=9, label="never, always")
+    ends = np.array([schema.estimate(report, name) for name in ("never", "always")], float)
+    axes.plot([model["never"], model["always"]], ends, "k*", markersize=9, label="never, always")
     axes.set(xlabel="cost per question (token equivalents)", ylabel="deployable accuracy")
     axes.set_title("Accuracy against cost", fontsize=11, loc="left")
     plain(axes)

@@ -119,8 +119,14 @@ def resampling_key(settings: Settings) -> jax.Array:
     return jax.random.fold_in(jax.random.key(settings.seed), 1)
 
 
-_ROUTER_LED: tuple[str, ...] = ("exact", "deployable", "exact_interval", "intervals", "exact_times_used")
-_ROUTER_LED += ("times_used",)
+_ROUTER_LED = (
+    "exact",
+    "deployable",
+    "exact_interval",
+    "intervals",
+    "exact_times_used",
+    "times_used",
+)
 
 
 def _of_routers(study: FrontierStudy, action: Any, *others: FrontierStudy) -> FrontierStudy:
