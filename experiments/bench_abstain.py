@@ -13,6 +13,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -62,11 +63,7 @@ def drawn(n: int, slope: float, seed: int) -> list[Example]:
         return synthetic(n, slope, seed)
     known = load_examples(PATH.value).examples
     rows = np.random.default_rng(seed).integers(0, len(known), n)
-    return [
-        Example(f"q{i}", known[r].hop1_scores, known[r].success, known[r].question,
-                known[r].hop2_scores)
-        for i, r in enumerate(rows.tolist())
-    ]
+    return [replace(known[row], id=f"q{i}", split=None) for i, row in enumerate(rows.tolist())]
 
 
 # Peer: what one writes without this library.
@@ -128,8 +125,7 @@ def feature_cases(n: int, repeats: int) -> list[dict[str, Any]]:
     hop2 = [e.hop2_scores for e in examples]
     texts = [str(e.question) for e in examples]
     made = features(hop1, hop2, texts)
-    gap = float(np.abs(made.values[:, : peer_features(examples).shape[1]]
-                       - peer_features(examples)).max())
+    gap = float(np.abs(made.values - peer_features(examples)).max())
     both = measure(
         lambda: features(hop1, hop2, texts), lambda: peer_features(examples), repeats
     )
@@ -196,7 +192,8 @@ def case(name: str, unit: str, found: dict[str, float], agreement: Any, judged: 
 def main(argv: list[str]) -> None:
     repeats = 1 if SMOKE.value else REPEATS.value
     cases = feature_cases(500 if SMOKE.value else 10_000, repeats)
-    cases.append(evaluation_case(repeats, 50 if SMOKE.value else 2000, 0.5 if SMOKE.value else 0.02))
+    replicates, share = (50, 0.5) if SMOKE.value else (2000, 0.02)
+    cases.append(evaluation_case(repeats, replicates, share))
     device = jax.devices()[0]
     versions = {"jax": jax.__version__, "numpy": np.__version__, "sklearn": sklearn.__version__}
     result = {

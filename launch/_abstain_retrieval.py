@@ -1,6 +1,6 @@
 """`launch.abstain --dataset`: runs retrieval, and where asked the judge, on sets of questions."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ RESCUE = flags.DEFINE_boolean(
 )
 LIMIT = flags.DEFINE_integer("limit", None, "only so many questions of each set", lower_bound=1)
 HARMLESS = (
-    *("server", "concurrency", "limit", "path", "dataset"),
+    *("server", "concurrency", "limit", "path"),
     *("examples", "fit_examples", "apply", "run", "qrels", "questions"),
 )
 _DEPTH = 50
@@ -119,7 +119,7 @@ def _source(
     else:
         examples = multihop.dense_examples(chosen, hop1, plan)
     if _inputs.FORECASTER.value:
-        examples = _with_forecasts(examples, chosen, hop1, retriever.passages, plan.k)
+        examples = _with_forecasts(examples, chosen, hop1, passes, plan.k)
     if RESCUE.value:
         flagged = _flagged(examples, coverage)
         rescue = multihop.RESCUE._replace(k=plan.k, alpha=plan.alpha, depth=plan.depth)
@@ -157,36 +157,44 @@ def _flagged(examples: Sequence[Any], coverage: float) -> np.ndarray:
     from calibjax.abstention import RCS
     from calibjax.abstention.deciding import coverage_threshold
     from calibjax.abstention.examples import column, example_features, split_of
-    from calibjax.abstention.fitting import take
 
     tune = split_of(examples, flags.FLAGS.seed)
     features = example_features(examples)
     success = column(examples, lambda example: example.success)
-    score = RCS.fit(take(features, tune), success[tune]).score(features)
+    score = RCS.fit(features.take(tune), success[tune]).score(features)
     return ~tune & (score < coverage_threshold(score[tune], coverage))
 
 
 def _with_forecasts(
-    examples: Sequence[Any], questions: Sequence[Any], hop1: Any, passages: Any, k: int
+    examples: Sequence[Any], questions: Sequence[Any], hop1: Any, passes: Any, k: int
 ) -> list[Any]:
-    """scores.forecaster: the best forecast over the hop-1 top k."""
+    """scores.forecaster: the best forecast over the hop-1 top k, 0 where nothing was found."""
     from dataclasses import replace
 
     from calibjax.forecaster import Forecaster
     from calibjax.supervision.queries import template_query
+    from calibjax.supervision.stages import Request, Stage
 
-    forecaster = Forecaster.load(
-        str(_inputs.FORECASTER.value), backbone=_inputs.DEFAULT_DECODER
-    )
-    documents = [
-        [{"title": passages[key].title, "text": passages[key].text} for key in hits.ids[:k]]
-        for hits in hop1
+    directory = str(_inputs.FORECASTER.value)
+    forecaster = Forecaster.load(directory, backbone=_inputs.DEFAULT_DECODER)
+    queries = [template_query(question.question) for question in questions]
+    tops = [[passes.passages[key] for key in hits.ids[:k]] for hits in hop1]
+
+    def ask(numbers: list[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+        documents = [[{"title": p.title, "text": p.text} for p in tops[n]] for n in numbers]
+        found = forecaster.score([queries[n] for n in numbers], documents)
+        for number, row in zip(numbers, found):
+            known = row[~np.isnan(row)]
+            yield number, {"best": float(known.max()) if len(known) else 0.0}
+
+    requests = [
+        Request(question.id, "", [directory, query, [passage.id for passage in top]])
+        for question, query, top in zip(questions, queries, tops)
     ]
-    found = forecaster.score([template_query(q.question) for q in questions], documents)
-    best = np.nanmax(np.where(np.isnan(found), 0.0, found), axis=1)
+    rows = Stage(passes.directory, "forecasts").run(requests, ask)
     return [
-        replace(example, scores={**example.scores, "forecaster": float(value)})
-        for example, value in zip(examples, best)
+        replace(example, scores={**example.scores, "forecaster": row["best"]})
+        for example, row in zip(examples, rows)
     ]
 
 

@@ -63,11 +63,10 @@ def main() -> None:
     check_below(BELOW.value)
     sources, fitted_on = _read()
     with _main.open_out(main, harmless=_abstain_retrieval.HARMLESS) as out:
-        if not sources:
-            sources = _abstain_retrieval.sources(out, K.value, COVERAGE.value)
         for source in [*sources, *fitted_on]:
             out.check_same(f"examples:{source.name}", _fingerprint(source))
             out.reject(source.rejected, cut=source.cut)
+        sources = sources or _abstain_retrieval.sources(out, K.value, COVERAGE.value)
         from launch import _abstain_report
 
         if APPLY.value:

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from calibjax import metrics
-from calibjax.abstention.fitting import Regime, Settings, take
+from calibjax.abstention.fitting import Regime, Settings
 from calibjax.abstention.signals import CONFORMAL_TARGETS
 
 RULES = ("first", "suffix", "certified")
@@ -28,7 +28,7 @@ def thresholds(regime: Regime, settings: Settings) -> dict[str, dict[str, Any]]:
         score = rcs.score(regime.features)
         grid: list[float] | None = None
         if certified:
-            grid = np.unique(rcs.score(take(regime.features, regime.honest_fit))).tolist()
+            grid = np.unique(rcs.score(regime.features.take(regime.honest_fit))).tolist()
         with jax.enable_x64(True):
             details = metrics.cwar_threshold_details(
                 score[chosen_on],

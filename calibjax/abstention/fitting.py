@@ -74,7 +74,7 @@ def fit_regime(
     tune = split_of(examples, settings.seed, name)
     success = column(examples, lambda example: example.success)
     features = example_features(examples)
-    rcs = RCS.fit(take(features, tune), success[tune])
+    rcs = RCS.fit(features.take(tune), success[tune])
     signals, facts = _fit_signals(examples, features, success, tune, rcs, settings)
     honest_fit = _half(examples, tune, settings.seed)
     return Regime(
@@ -83,18 +83,11 @@ def fit_regime(
         success=success,
         features=features,
         rcs=rcs,
-        honest=RCS.fit(take(features, honest_fit), success[honest_fit]),
+        honest=RCS.fit(features.take(honest_fit), success[honest_fit]),
         honest_fit=honest_fit,
         signals=signals,
         without={f: _refit_without(features, success, tune, f) for f in features.names},
         facts=facts,
-    )
-
-
-def take(features: Features, rows: np.ndarray) -> Features:
-    """The features of some rows (a mask or places)."""
-    return Features(
-        features.values[rows], features.names, features.lift_bad[rows], features.hop2_missing[rows]
     )
 
 
@@ -165,11 +158,5 @@ def _refit_without(
     """Logits of an RCS that does not see one feature."""
     if len(features.names) == 1:
         return np.zeros(len(success))
-    kept = [place for place, other in enumerate(features.names) if other != name]
-    fewer = Features(
-        features.values[:, kept],
-        tuple(features.names[place] for place in kept),
-        features.lift_bad,
-        features.hop2_missing,
-    )
-    return RCS.fit(take(fewer, tune), success[tune]).logit(fewer)
+    fewer = features.without(name)
+    return RCS.fit(fewer.take(tune), success[tune]).logit(fewer)

@@ -1,6 +1,5 @@
 """Two-layer perceptron (32-32) on the same features: the comparison that RCS has to stand up to."""
 
-import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -24,7 +23,7 @@ def mlp_scores(features: Features, success: np.ndarray, tune: np.ndarray, seed: 
     most 2000 steps), L2 1e-4. Features are standardised as for `RCS`, whose one-class and
     missing-value rules hold here too.
     """
-    scaler = RCS.fit(_rows(features, tune), success[tune])
+    scaler = RCS.fit(features.take(tune), success[tune])
     z = scaler.standardise(features)
     x, y = z[tune].astype(np.float32), success[tune].astype(np.float32)
     n = len(x)
@@ -39,12 +38,6 @@ def mlp_scores(features: Features, success: np.ndarray, tune: np.ndarray, seed: 
     with jax.numpy_dtype_promotion("standard"):  # optax mixes its own dtypes
         nets = _train(keys, x, y, fitted.astype(np.float32), held_out.astype(np.float32))
         return np.asarray(_predict(nets, z.astype(np.float32)), np.float64)
-
-
-def _rows(features: Features, keep: np.ndarray) -> Features:
-    return Features(
-        features.values[keep], features.names, features.lift_bad[keep], features.hop2_missing[keep]
-    )
 
 
 def _slice(n: int, size: int, seed: int) -> np.ndarray:
@@ -129,6 +122,6 @@ def _train(keys, x, y, fitted, held_out) -> Net:
     return jax.vmap(train_one)(keys, fitted, held_out)
 
 
-@functools.partial(jax.jit)
+@jax.jit
 def _predict(nets: Net, x: jax.Array) -> jax.Array:
     return jnp.mean(jax.nn.sigmoid(jax.vmap(lambda net: _logits(net, x))(nets)), axis=0)

@@ -46,6 +46,17 @@ class Features:
         """One feature by name, [n]."""
         return self.values[..., self.names.index(name)]
 
+    def take(self, rows: np.ndarray) -> "Features":
+        """Some of the queries (a mask or places)."""
+        flags = self.lift_bad[rows], self.hop2_missing[rows]
+        return Features(self.values[rows], self.names, *flags)
+
+    def without(self, name: str) -> "Features":
+        """All features but one."""
+        kept = [place for place, other in enumerate(self.names) if other != name]
+        names = tuple(self.names[place] for place in kept)
+        return Features(self.values[:, kept], names, self.lift_bad, self.hop2_missing)
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.values, dtype, copy=True if copy is None else copy)
 

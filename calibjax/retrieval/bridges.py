@@ -14,10 +14,10 @@ MAX_BRIDGES = 3
 _SENTENCES = 3
 _TOO_COMMON = frozenset(
     "a an the of in on at by for from to with and or but as is are was were be been being am do "
-    "did does has have had it its he she his her him they their them this that these those who whom "
-    "whose which what when where why how than then there also not no if so such both all any some "
-    "one two same other into about after before between during while until over under out up down "
-    "can could would should may might will shall must".split()
+    "did does has have had it its he she his her him they their them this that these those who "
+    "whom whose which what when where why how than then there also not no if so such both all any "
+    "some one two same other into about after before between during while until over under out up "
+    "down can could would should may might will shall must".split()
 )
 _VERBS = frozenset(
     "is are was were has have had became become becomes remains served serves born died made wrote "

@@ -7,27 +7,63 @@ import numpy as np
 import pytest
 
 from calibjax import metrics
-from calibjax.abstention.fitting import Settings, fit_regime
-from calibjax.abstention.study import judge_regime, random_area_sd
+from calibjax.abstention import RCS
+from calibjax.abstention.examples import column, example_features, half_of
+from calibjax.abstention.resampling import resample
+from calibjax.abstention.signals import Signal
+from calibjax.abstention.study import random_area_sd
 from tests.abstention.data import make_examples
 
-# Intervals from 200 replicates are rough; the effects asked for are several standard errors.
-SETTINGS = Settings(replicates=200)
+
+def judge(driver):
+    """Paired replicates of RCS, of RCS without a feature, and of single features."""
+    examples = make_examples(500, 1, driver=driver)
+    made, success = example_features(examples), column(examples, lambda e: e.success)
+    tune = half_of([e.id for e in examples], 0)
+
+    def fitted(some):
+        rcs = RCS.fit(some.take(tune), success[tune])
+        return Signal(rcs.logit(some)[~tune], rcs.score(some)[~tune])
+
+    others = {
+        "random": np.zeros((~tune).sum()),
+        "max_score": made.column("hop1_max")[~tune],
+        "query_len_inv": -made.column("query_len")[~tune],
+        "without query_len": fitted(made.without("query_len")).score,
+        "without hop1_max": fitted(made.without("hop1_max")).score,
+    }
+    # Intervals from 200 replicates are rough; the effects asked for are several standard errors.
+    drawn = resample({"rcs": fitted(made)}, others, success[~tune], seed=0, replicates=200)
+    return drawn, success[~tune]
+
+
+def area(drawn, name):
+    place = drawn.columns.index(name)
+    return drawn.areas.estimate[0, place], drawn.areas.replicates[:, 0, place]
+
+
+def difference(drawn, a, b):
+    """Estimate, low, high of a minus b."""
+    (one, ones), (two, twos) = area(drawn, a), area(drawn, b)
+    return one - two, *np.quantile(ones - twos, [0.025, 0.975])
 
 
 @pytest.fixture(scope="module")
 def judged():
     """Regimes by what drives success, all with the same shapes, so that programs are shared."""
-    drivers = ("none", "hop1", "length")
-    regimes = {d: fit_regime(make_examples(500, 1, driver=d), SETTINGS) for d in drivers}
-    return {driver: judge_regime(regime, SETTINGS) for driver, regime in regimes.items()}
+    return {driver: judge(driver) for driver in ("none", "hop1", "length")}
 
 
 def test_without_information_nothing_is_gained(judged):
-    cell = judged["none"]["comparisons"]["rcs-random"]["auc_ac"]
-    assert cell["low"] < 0 < cell["high"]
-    area, base = judged["none"]["signals"]["rcs"]["auc_ac"], judged["none"]["base"]
-    assert abs(area["estimate"] - base["success_rate"]) < 3 * base["auc_ac_random_sd"]
+    drawn, success = judged["none"]
+    _, low, high = difference(drawn, "rcs", "random")
+    assert low < 0 < high
+    assert abs(area(drawn, "rcs")[0] - success.mean()) < 3 * random_area_sd(success)
+
+
+def test_with_information_something_is(judged):
+    for driver in ("hop1", "length"):
+        assert difference(judged[driver][0], "rcs", "random")[1] > 0
 
 
 def test_the_bayes_score_of_no_information_is_the_constant():
@@ -53,17 +89,13 @@ def test_planted_structure_gives_the_gain_of_its_closed_form(low, high):
 
 
 def test_each_regime_needs_its_own_feature(judged):
-    hop1, length = judged["hop1"]["ablation"], judged["length"]["ablation"]
     # Complementarity: what one regime cannot do without is worth nothing in the other.
-    assert length["query_len"]["high"] < 0 < 0.03 - hop1["query_len"]["delta"]
-    assert abs(hop1["query_len"]["delta"]) < 0.02
-    assert abs(length["hop1_max"]["delta"]) < 0.02
-    best = {
-        name: max(("max_score", "query_len_inv"), key=lambda s: part["signals"][s]["gain"])
-        for name, part in judged.items()
-        if name != "none"
-    }
-    assert best == {"hop1": "max_score", "length": "query_len_inv"}
+    (hop1, _), (length, _) = judged["hop1"], judged["length"]
+    assert difference(length, "without query_len", "rcs")[2] < 0
+    assert abs(difference(hop1, "without query_len", "rcs")[0]) < 0.02
+    assert abs(difference(length, "without hop1_max", "rcs")[0]) < 0.02
+    assert difference(hop1, "max_score", "query_len_inv")[1] > 0
+    assert difference(length, "query_len_inv", "max_score")[1] > 0
 
 
 def test_the_spread_of_a_random_order_is_that_of_its_closed_form():

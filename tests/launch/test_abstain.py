@@ -1,4 +1,4 @@
-"""launch.abstain: from files, a stored score, TREC files or questions to decisions and a report."""
+"""launch.abstain: from files of scores, TREC files or questions to decisions and a report."""
 
 import csv
 import json

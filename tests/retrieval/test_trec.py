@@ -57,12 +57,8 @@ def test_mostly_bad_files_are_refused(tmp_path):
 
 def test_judgements_of_trec_and_of_beir_are_the_same(tmp_path):
     plain = trec.read_qrels(write(tmp_path / "q", ["q1 0 d1 1", "q1 0 d2 0", "q2 0 d3 2"]))
-    beir = trec.read_qrels(
-        write(
-            tmp_path / "b.tsv",
-            ["query-id\tcorpus-id\tscore", "q1\td1\t1", "q1\td2\t0", "q2\td3\t2"],
-        )
-    )
+    lines = ["query-id\tcorpus-id\tscore", "q1\td1\t1", "q1\td2\t0", "q2\td3\t2"]
+    beir = trec.read_qrels(write(tmp_path / "b.tsv", lines))
     assert plain.relevance == beir.relevance
     assert plain.relevant("q1") == {"d1"} and plain.relevant("q9") == set()
 
