@@ -1,6 +1,6 @@
 """One pass of the decoder over many (query, document) pairs: features that every head can read."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -19,7 +19,7 @@ from calibjax.training.mesh import batch_shards, mesh_of
 TOKENS_PER_PASS = 2048
 
 
-def features_pass(backbone: Any, mesh: Mesh) -> Callable[[Any, Adapter | None, Packed], jax.Array]:
+def features_pass(backbone: Any, mesh: Mesh) -> jax.stages.Wrapped:
     """A compiled pass (backbone, adapter, packed) -> features [B, N, D] whole on every device.
 
     backbone: arrays or shapes that carry their sharding; rows are divided over the mesh.
@@ -29,7 +29,7 @@ def features_pass(backbone: Any, mesh: Mesh) -> Callable[[Any, Adapter | None, P
 
 
 @lru_cache(maxsize=8)
-def _compiled(tree: Any, placed: tuple[Any, ...], mesh: Mesh) -> Callable[..., jax.Array]:
+def _compiled(tree: Any, placed: tuple[Any, ...], mesh: Mesh) -> jax.stages.Wrapped:
     """One function per layout, so that every call of a shape finds its program."""
     whole = sharding.replicated(mesh)
     return jax.jit(

@@ -159,9 +159,9 @@ def _batch(case: Case, rows: int) -> Batch:
         return jax.ShapeDtypeStruct(shape, np.int32)
 
     tokens, per_document = (rows, case.tokens), (rows, case.documents, 1)
-    floats = jax.ShapeDtypeStruct(per_document, np.float32)
+    floats: Any = jax.ShapeDtypeStruct(per_document, np.float32)
     packed = Packed(ints(*tokens), ints(*tokens), ints(*tokens), ints(rows, case.documents))
-    mask = jax.ShapeDtypeStruct(per_document, np.bool_)
+    mask: Any = jax.ShapeDtypeStruct(per_document, np.bool_)
     return Batch(packed, floats, floats, mask, ints(*per_document))
 
 

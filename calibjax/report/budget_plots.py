@@ -83,8 +83,8 @@ def _references(axes: Axes, report: Report) -> None:
         x = [0.0, *map(float, budgets), 1.0]
         y = np.array([ends[0], *inner, ends[1]], float)
         axes.plot(x, y, color=GREY, linestyle=dash, linewidth=1.1, label=name)
-    ends = np.array(ends, float)
-    axes.plot([0, 1], ends, "k*", markersize=8, linestyle="none", label="never, always")
+    both = np.array(ends, float)
+    axes.plot([0, 1], both, "k*", markersize=8, linestyle="none", label="never, always")
     axes.set_xlim(-0.03, 1.03)
 
 

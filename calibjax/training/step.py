@@ -59,7 +59,7 @@ def batch_logits(
     return forecast_logits(model, features_BND, jnp.asarray(batch.temperature_BNM), preset)
 
 
-def jit_train_step(layout: Layout) -> Callable[..., tuple[TrainState, StepMetrics]]:
+def jit_train_step(layout: Layout) -> jax.stages.Wrapped:
     """`train_step` compiled once per bucket of the batch, every array where `layout` says.
 
     The state is donated, the backbone never. What comes out lies as what went in, so the second
