@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -77,14 +76,14 @@ def _line(axes: Axes, points: Sequence[Point], label: str, index: int, count: in
 
 def _references(axes: Axes, report: Report) -> None:
     budgets = schema.budgets(report)
-    ends = [schema.estimate(report, name) for name in ("never", "always")]
+    ends: Any = [schema.estimate(report, name) for name in ("never", "always")]
     for name, dash in (("random", (0, (1, 1.5))), ("oracle", (0, (4, 2)))):
-        inner = [schema.estimate(report[name], b) for b in budgets]
+        inner: Any = [schema.estimate(report[name], b) for b in budgets]
         x = [0.0, *map(float, budgets), 1.0]
-        y = np.array([ends[0], *inner, ends[1]], float)
-        axes.plot(x, y, color=GREY, linestyle=dash, linewidth=1.1, label=name)
-    both = np.array(ends, float)
-    axes.plot([0, 1], both, "k*", markersize=8, linestyle="none", label="never, always")
+        axes.plot(
+            x, [ends[0], *inner, ends[1]], color=GREY, linestyle=dash, linewidth=1.1, label=name
+        )
+    axes.plot([0, 1], ends, "k*", markersize=8, linestyle="none", label="never, always")
     axes.set_xlim(-0.03, 1.03)
 
 
@@ -132,7 +131,7 @@ def cost(report: Report) -> Figure:
         )
         _line(axes, points, short(name), index, len(names))
     model = report["cost_model"]["tokens"]
-    ends = np.array([schema.estimate(report, name) for name in ("never", "always")], float)
+    ends: Any = [schema.estimate(report, name) for name in ("never", "always")]
     axes.plot([model["never"], model["always"]], ends, "k*", markersize=9, label="never, always")
     axes.set(xlabel="cost per question (token equivalents)", ylabel="deployable accuracy")
     axes.set_title("Accuracy against cost", fontsize=11, loc="left")

@@ -1,7 +1,7 @@
 """The budget protocol over an outcome file: all routers x budgets x splits x replicates."""
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -62,7 +62,7 @@ def run(
     routers = building.build(
         outcomes, splits, families=families, learned=settings.learned, seed=settings.seed
     )
-    evaluate = partial(_frontiers, outcomes, splits, settings)
+    evaluate = functools.partial(_frontiers, outcomes, splits, settings)
     u = utility(outcomes.correct_without, outcomes.correct_with)
     references = np.stack([u, np.zeros_like(u)])
     found = evaluate(building.ranks(np.concatenate([routers.fixed, references])))
@@ -161,25 +161,9 @@ def _contrasts(
     Figures averaged over splits are linear in how often each row is used and in its weight.
     """
     used = {rule: _by_row(times) for rule, times in study.times_used.items()}
-    num_routers = len(study.exact)
-    shape = (num_routers, len(settings.budgets))
-    first, second = (place.astype(np.int32) for place in np.triu_indices(num_routers, 1))
-
-    def figures(without, u, tested, weight, **used):
-        size = weight @ tested
-        never = weight @ (tested * without) / size
-        mean_gain = weight @ (tested * u) / size
-        gains = {rule: (weight * u) @ times / size for rule, times in used.items()}
-        plain = gains["quantile"]
-        over_random = plain - (weight @ used["quantile"]) / size * mean_gain
-        lost = [plain - gains[rule] for rule in RULES[1:]]
-        plain = plain.reshape(shape)
-        differences = (plain[first] - plain[second]).reshape(-1)
-        ends = jnp.stack([never, never + mean_gain])
-        return jnp.concatenate([ends, over_random, *lost, differences])
-
+    shape = (len(study.exact), len(settings.budgets))
     found = metrics.bootstrap(
-        {"figures": figures},
+        {"figures": _figures(*shape)},
         {
             "without": outcomes.correct_without.astype(np.float32),
             "u": u.astype(np.float32),
@@ -190,11 +174,32 @@ def _contrasts(
         num_replicates=settings.replicates,
         cluster=outcomes.group,
     )["figures"]
-    cells = num_routers * len(settings.budgets)
+    cells = shape[0] * shape[1]
     starts = [2 + place * cells for place in range(len(RULES) + 1)]
     parts = [_cut(found, start, start + cells, shape) for start in starts[:-1]]
-    pairs = _cut(found, starts[-1], None, (len(first), len(settings.budgets)))
+    pairs = _cut(found, starts[-1], None, (-1, shape[1]))
     return _cut(found, 0, 2, (2,)), parts[0], dict(zip(RULES[1:], parts[1:])), pairs
+
+
+@functools.lru_cache(maxsize=32)
+def _figures(num_routers: int, num_budgets: int) -> Callable[..., jax.Array]:
+    """The function that is resampled; one object a shape, so that it is compiled once."""
+    first, second = (place.astype(np.int32) for place in np.triu_indices(num_routers, 1))
+
+    def figures(without, u, tested, weight, **used):
+        size = weight @ tested
+        never = weight @ (tested * without) / size
+        mean_gain = weight @ (tested * u) / size
+        gains = {rule: (weight * u) @ times / size for rule, times in used.items()}
+        plain = gains["quantile"]
+        over_random = plain - (weight @ used["quantile"]) / size * mean_gain
+        lost = [plain - gains[rule] for rule in RULES[1:]]
+        plain = plain.reshape(num_routers, num_budgets)
+        differences = (plain[first] - plain[second]).reshape(-1)
+        ends = jnp.stack([never, never + mean_gain])
+        return jnp.concatenate([ends, over_random, *lost, differences])
+
+    return figures
 
 
 def _by_row(times: Any) -> np.ndarray:

@@ -142,7 +142,7 @@ def test_two_equal_runs_of_each_arm_show_no_harm(over_splits):
 
 
 def test_constant_scores_are_said_in_the_notes():
-    made = make(split=True, scores={"flat": np.ones(80)})
+    made = make(split=True, scores={"flat": np.ones(80), "mine": np.arange(80.0)})
     assert any("flat: all scores are equal" in note for note in made["notes"])
     assert made["routers"]["flat"]["deployable"]["0.5"]["usage"] == 0.0
 
@@ -159,7 +159,7 @@ def paths():
     yield ["utility", "harmful"]
 
 
-@pytest.mark.parametrize("path", paths(), ids=".".join)
+@pytest.mark.parametrize("path", list(paths()), ids=".".join)
 def test_a_report_with_any_figure_deleted_is_not_written(over_splits, of_one_split, path, tmp_path):
     for report in (over_splits, of_one_split):
         broken = copy.deepcopy(report)
@@ -189,7 +189,7 @@ def test_every_file_of_the_report_is_written_and_says_the_same(over_splits, of_o
 
 def test_prices_and_reuse_change_the_bill():
     outcomes = rows(80, True)
-    settings = Settings(budgets=(0.5,), replicates=10)
+    settings = Settings(budgets=BUDGETS, replicates=20)
     found = study.run(outcomes, settings)
 
     def bill(prices, **reuse):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from calibjax import metrics
-from calibjax.routing import study
+from calibjax.routing import routers, study
 from calibjax.routing.examples import Outcomes
 from calibjax.routing.study import RULES, Settings
 from calibjax.routing.utilities import utility
@@ -166,17 +166,19 @@ def _learned(n=90, seed=0, split=True):
 
 def test_learned_routers_see_the_outcomes_of_train_rows_alone():
     rows = _learned()
-    settings = Settings(budgets=(0.5,), replicates=10, learned="both")
-    first = study.run(rows, settings)
-    assert first.routers.names[:2] == ["bur_linear_query", "bur_gbm_query"]
-    assert "bur_gbm_full_benefit" in first.routers.names
+    splits = study.make_splits(rows, Settings())
+    first = routers.build(rows, splits, learned="both")
+    assert first.names[:2] == ["bur_linear_query", "bur_gbm_query"]
+    assert "bur_gbm_full_benefit" in first.names
     held_out = rows.split != "train"
     rows.correct_with[held_out] = 1 - rows.correct_with[held_out]
-    np.testing.assert_array_equal(study.run(rows, settings).routers.fitted, first.routers.fitted)
+    again = routers.build(rows, splits, learned="both")
+    np.testing.assert_array_equal(again.fitted, first.fitted)
 
 
 def test_learned_routers_are_fitted_anew_in_each_split():
     rows = _learned(split=False)
+    del rows.features["uncertainty"]
     made = study.run(rows, Settings(budgets=(0.5,), num_splits=2, replicates=10))
     fitted = made.routers.fitted
     assert fitted.shape == (len(made.routers.names), 2, len(rows))
@@ -188,7 +190,7 @@ def test_learned_routers_without_train_rows_are_refused():
     rows = _learned()
     rows.split = np.where(rows.split == "train", "test", rows.split)
     with pytest.raises(ValueError, match="train: no rows to fit.*--learned=none"):
-        study.run(rows, Settings(budgets=(0.5,), replicates=10))
+        routers.build(rows, study.make_splits(rows, Settings()))
 
 
 def test_too_few_questions_to_split_are_refused():
