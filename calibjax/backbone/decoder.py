@@ -14,6 +14,8 @@ from flax import nnx
 from calibjax.backbone import attention, layers, lora, rope
 from calibjax.backbone.config import DecoderConfig
 from calibjax.backbone.lora import Adapter
+from calibjax.backbone.remat import rematerialized
+from calibjax.training.mesh import divide_batch
 
 
 class DecoderModule(nnx.Module):
@@ -78,12 +80,12 @@ def features(
     *,
     adapter: Adapter | None = None,
     dropout_key: jax.Array | None = None,
-    remat: bool = False,
+    remat: str = "none",
 ) -> jax.Array:
     """Residual stream after block L-1 at each row's last real token, float32 [B, D].
 
     No final norm; the last block is never run. `dropout_key` switches LoRA dropout on; `remat`
-    recomputes each block in the backward pass instead of keeping its activations.
+    names what the backward pass recomputes (`remat.POLICIES`).
     """
     B, T = tokens_BT.shape
     positions_BT = jnp.broadcast_to(jnp.arange(T, dtype=jnp.int32)[None], (B, T))
@@ -106,7 +108,7 @@ def shared_features(
     *,
     adapter: Adapter | None = None,
     dropout_key: jax.Array | None = None,
-    remat: bool = False,
+    remat: str = "none",
 ) -> jax.Array:
     """`features` of N continuations of each prefix, the prefix computed once; float32 [B, N, D].
 
@@ -268,7 +270,7 @@ class Adapting(NamedTuple):
 
     adapter: Adapter | None = None
     dropout_key: jax.Array | None = None
-    remat: bool = False
+    remat: str = "none"
 
 
 def run_blocks(
@@ -289,11 +291,10 @@ def run_blocks(
         if pairs is not None:
             key = adapting.dropout_key
             adapted = lora.Layer(pairs, None if key is None else jax.random.fold_in(key, number))
-        x, kept = layers.run_block(block, config, x, tables, attend, adapted)
+        x, kept = layers.run_block(block, config, divide_batch(x), tables, attend, adapted)
         return x, (kept if keep else None)
 
-    # The scan itself keeps the recomputation apart, so common subexpressions cannot undo it.
-    body = jax.checkpoint(body, prevent_cse=False) if adapting.remat else body
+    body = rematerialized(body, adapting.remat)
     numbers_L = jnp.arange(config.num_layers - 1, dtype=jnp.int32)
     return jax.lax.scan(body, x_BTD, (module.blocks, adapting.adapter, numbers_L))
 
@@ -325,7 +326,7 @@ def embed(module: DecoderModule, tokens: jax.Array) -> jax.Array:
     # Ids are checked on the host; clipping only keeps an impossible id from becoming NaN.
     x = jnp.take(module.embedding[...], tokens, axis=0, mode="clip")
     multiplier = module.config.embedding_multiplier
-    return x if multiplier == 1.0 else x * multiplier
+    return divide_batch(x if multiplier == 1.0 else x * multiplier)
 
 
 def _head(module: DecoderModule, x_BTD: jax.Array) -> jax.Array:

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
 
 from calibjax.backbone import lora, rope
 from calibjax.backbone.config import DecoderConfig
@@ -96,7 +97,8 @@ def project_heads(
     q_BTHh = project(block.attention.q_proj, "q_proj", normed, adapted).reshape(shape)
     k_BTGh = project(block.attention.k_proj, "k_proj", normed, adapted).reshape(shape)
     v_BTGh = project(block.attention.v_proj, "v_proj", normed, adapted).reshape(shape)
-    return rope.rotate(q_BTHh, *tables), rope.rotate(k_BTGh, *tables), v_BTGh
+    rotated = rope.rotate(q_BTHh, *tables), rope.rotate(k_BTGh, *tables), v_BTGh
+    return checkpoint_name(rotated, "qkv")
 
 
 def finish_block(
@@ -107,11 +109,12 @@ def finish_block(
     adapted: lora.Layer | None,
 ) -> jax.Array:
     """Residual stream after the block, given its attention output."""
-    flat = mixed_BTHh.reshape(*x_BTD.shape[:2], -1)
+    flat = checkpoint_name(mixed_BTHh.reshape(*x_BTD.shape[:2], -1), "context")
     x_BTD = x_BTD + _scaled(config, project(block.attention.o_proj, "o_proj", flat, adapted))
     normed = rms_norm(block.mlp_norm, x_BTD, config.norm_eps)
     gate_BTF = project(block.mlp.gate_proj, "gate_proj", normed, adapted)
     up_BTF = project(block.mlp.up_proj, "up_proj", normed, adapted)
+    gate_BTF, up_BTF = checkpoint_name(gate_BTF, "gate"), checkpoint_name(up_BTF, "up")
     hidden_BTF = jax.nn.silu(gate_BTF) * up_BTF
     return x_BTD + _scaled(config, project(block.mlp.down_proj, "down_proj", hidden_BTF, adapted))
 

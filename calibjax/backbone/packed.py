@@ -31,7 +31,7 @@ def packed_features(
     *,
     adapter: Adapter | None = None,
     dropout_key: jax.Array | None = None,
-    remat: bool = False,
+    remat: str = "none",
 ) -> jax.Array:
     """`features` of every document's whole sequence (prefix and document), [B, N, D].
 

@@ -78,15 +78,18 @@ class Forecaster:
         out: str | os.PathLike | None = None,
         resume: bool = False,
         frozen: Callable[[], tuple[np.ndarray, np.ndarray]] | None = None,
+        engine: Any = None,
     ) -> Any:
         """Train on labelled rows; the step with the lowest validation loss is kept.
 
         validation: rows of other questions (None: a seeded fifth of the questions of `rows`). out:
         where metrics.jsonl and checkpoint/ go (None: nothing is written); resume: go on from the
         newest good checkpoint there. frozen: gives `training.fit.frozen_features` of rows and
-        validation rows, for several methods on the same rows. Returns a `training.fit.FitReport`.
+        validation rows, for several methods on the same rows. engine: a `training.engine.Engine`
+        (remat, checkpoints, trackers). Returns a `training.fit.FitReport`.
         """
         from calibjax.forecaster.saving import describe
+        from calibjax.training.engine import Engine
         from calibjax.training.fit import fit
 
         self.model, report = fit(
@@ -100,6 +103,7 @@ class Forecaster:
             resume=resume,
             frozen=frozen,
             info=describe(self),
+            engine=engine or Engine(),
         )
         return report
 

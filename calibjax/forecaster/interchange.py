@@ -24,7 +24,7 @@ from calibjax.errors import InputError, input_error
 from calibjax.forecaster.model import split_model
 from calibjax.forecaster.presets import Preset
 from calibjax.forecaster.saving import card, check_backbone, describe
-from calibjax.training.state import named_leaves, with_leaves
+from calibjax.trees import named_leaves, with_leaves
 
 if TYPE_CHECKING:
     from calibjax.forecaster.forecaster import Forecaster
