@@ -77,7 +77,7 @@ def join(cluster: Cluster, *, heartbeat_seconds: int = 60) -> None:
     import jax
     from jax.experimental import multihost_utils
 
-    where = {}
+    where: dict[str, Any] = {}
     if cluster.coordinator is not None:
         where = {
             "coordinator_address": cluster.coordinator,

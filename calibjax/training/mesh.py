@@ -62,7 +62,7 @@ def make_mesh(axes: Mapping[str, int], devices: Sequence[Any] | None = None) -> 
 def mesh_of(tree: Any) -> Mesh:
     """The mesh that the arrays of a tree lie on; one of a single device where they name none."""
     leaf = jax.tree.leaves(tree)[0]
-    if isinstance(leaf.sharding, NamedSharding):
+    if isinstance(leaf.sharding, NamedSharding) and isinstance(leaf.sharding.mesh, Mesh):
         return leaf.sharding.mesh
     return make_mesh(dict.fromkeys(AXES, 1), sorted(leaf.devices(), key=lambda d: d.id)[:1])
 

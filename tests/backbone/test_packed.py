@@ -115,7 +115,8 @@ def test_rematerialisation_changes_no_gradient_and_is_there():
         return jnp.sum(jnp.tanh(features))
 
     plain, again = (
-        jax.jit(lambda a, remat=remat: jax.grad(loss)(a, remat))(adapter) for remat in ("none", "full")
+        jax.jit(lambda a, remat=remat: jax.grad(loss)(a, remat))(adapter)
+        for remat in ("none", "full")
     )
     for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(again)):
         np.testing.assert_allclose(a, b, atol=1e-5)
