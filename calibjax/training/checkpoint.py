@@ -114,7 +114,7 @@ class Checkpoints:
     def _make_room(self, path: Path, arrays: Any, info: Any, error: Exception) -> None:
         """Another try with fewer old steps; with several processes the others are not asked."""
         self.remove_temporary()
-        needed = sum(array.nbytes for array in arrays.values())
+        needed = _bytes_needed(arrays)
         if distributed.is_joined() or not self.steps():
             raise _full(path, needed, error) from None
         self._prune(1)
@@ -202,6 +202,10 @@ def _begin(
     if distributed.is_primary():
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
+        needed = _bytes_needed(arrays)
+        if shutil.disk_usage(temporary).free < needed:  # orbax would tell it in pages
+            shutil.rmtree(temporary)
+            raise _full(path, needed, OSError(errno.ENOSPC, ""))
     distributed.barrier("checkpoint directory")
     tree = traverse_util.unflatten_dict(dict(arrays), sep="/")
     response = ocp.save_async(temporary / _ARRAYS, tree)
@@ -249,10 +253,18 @@ def is_full(error: BaseException) -> bool:
     return any(text in str(error) for text in texts)
 
 
+def _bytes_needed(arrays: Mapping[str, np.ndarray]) -> int:
+    """Bytes of a checkpoint on disk, with what its many small files take."""
+    return sum(array.nbytes for array in arrays.values()) + 2**18
+
+
 def _full(path: Path, needed: int, error: BaseException) -> OSError:
-    number = error.errno if isinstance(error, OSError) else errno.ENOSPC
+    if isinstance(error, OSError) and error.errno:
+        number = error.errno
+    else:
+        number = errno.EFBIG if "File too large" in str(error) else errno.ENOSPC
     room = f", {needed / 2**20:.1f} MiB needed" if needed else ""
-    return OSError(number, f"{os.strerror(number or errno.ENOSPC)}{room}", str(path))
+    return OSError(number, f"{os.strerror(number)}{room}", str(path))
 
 
 def check_room(directory: Path, state: Any) -> None:
