@@ -1,8 +1,8 @@
 """Checkpoints that are whole and true, or not there: orbax behind one small class.
 
 orbax makes a checkpoint whole or invisible but does not notice a changed byte. So each step
-directory holds `manifest.json` with size and SHA-256 of every file; a step is verified before it is
-read and before an older one is deleted for it.
+directory holds `manifest.json` with size and SHA-256 of every file and of itself; a step is verified
+before it is read and before an older one is deleted for it.
 """
 
 import errno
@@ -25,7 +25,8 @@ from calibjax.errors import input_error
 from calibjax.training import distributed
 from calibjax.trees import named_leaves, with_leaves
 
-FORMAT_VERSION = 1
+# 2: the manifest holds its own hash.
+FORMAT_VERSION = 2
 # What a full disk, a quota and a limit on file sizes are called.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MANIFEST = "manifest.json"
@@ -225,6 +226,7 @@ def _publish(
     files = {name: _fingerprint(temporary / name) for name in _files(temporary)}
     signatures = {name: _signature(array) for name, array in arrays.items()}
     manifest = {"format": FORMAT_VERSION, **info, "arrays": signatures, "files": files}
+    manifest["sha256"] = storage.sha256_json(manifest)
     storage.write_json(temporary / _MANIFEST, manifest)
     for name in files:
         _fsync(temporary / name)
@@ -318,6 +320,9 @@ def find_fault(path: Path) -> str | None:
         manifest = read_manifest(path)
     except (OSError, ValueError):
         return f"file {_MANIFEST} cannot be read"
+    own = manifest.pop("sha256", None)
+    if manifest.get("format") != 1 and own != storage.sha256_json(manifest):
+        return f"file {_MANIFEST} differs from its own hash"
     if path.name.isdigit() and manifest.get("step") != int(path.name):
         return f"file {_MANIFEST} is that of step {manifest.get('step')}"
     for name, expected in manifest["files"].items():

@@ -186,7 +186,7 @@ def test_a_manifest_that_lies_about_a_hash_falls_back(run, caplog):
     path.write_text(json.dumps(manifest))
     state, lines = restore(run, caplog)
     assert_is_step(state, 15)
-    assert len(lines) == 1 and name in lines[0]
+    assert len(lines) == 1 and "manifest.json differs from its own hash" in lines[0]
 
 
 def test_a_whole_step_under_another_name_is_passed_over(run, caplog):
@@ -274,9 +274,9 @@ def test_what_goes_wrong_with_an_asynchronous_save_is_raised_by_the_next(tmp_pat
 
     checkpoints = Checkpoints(tmp_path, asynchronous=True)
     checkpoints.save(1, state_at(10), info={}, metric=None)
+    checkpoints.wait()
     monkeypatch.setattr(checkpoint, "_publish", full)
     checkpoints.save(2, state_at(15), info={}, metric=None)
-    monkeypatch.undo()
     with pytest.raises(OSError, match="No space left on device"):
         checkpoints.save(3, state_at(20), info={}, metric=None)
     assert Checkpoints(tmp_path).newest_good().name == "1"
