@@ -1,8 +1,8 @@
 """Checkpoints that are whole and true, or not there: orbax behind one small class.
 
 orbax makes a checkpoint whole or invisible but does not notice a changed byte. So each step
-directory holds `manifest.json` with size and SHA-256 of every file and of itself; a step is verified
-before it is read and before an older one is deleted for it.
+directory holds `manifest.json` with size and SHA-256 of every file and of itself; a step is
+verified before it is read and before an older one is deleted for it.
 """
 
 import errno

@@ -74,7 +74,8 @@ def report_step(journal: Journal, sent: Sent, began: float) -> str:
         "tokens_per_second": round(tokens / seconds, 1),
         "memory_bytes": memory_bytes(),
     }
-    row: dict[str, Any] = {"step": sent.step, "epoch": sent.step // journal.batches_per_epoch, **numbers}
+    epoch = sent.step // journal.batches_per_epoch
+    row: dict[str, Any] = {"step": sent.step, "epoch": epoch, **numbers}
     row["batch"] = hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16]
     row["seconds"] = round(seconds, 4)
     journal.write(row)
