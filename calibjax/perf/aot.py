@@ -102,7 +102,8 @@ def compile_case(case: Case) -> Fit:
             traced, trained = _trace_train(case, config, backbone, batch, mesh)
         else:
             adapter = jax.eval_shape(lambda key: _adapter(config, key), _key())
-            traced = features_pass(backbone, mesh).trace(backbone, adapter, batch.packed)
+            run: Any = features_pass(backbone, mesh)
+            traced = run.trace(backbone, adapter, batch.packed)
             trained = adapter
         compiled = traced.lower().compile()
     held = _device_bytes(_backbone(config, mesh, case.dtype))
@@ -130,7 +131,7 @@ def _trace_train(case: Case, config: DecoderConfig, backbone: Any, batch: Batch,
         return state
 
     state = jax.eval_shape(initial, _key())
-    step = jit_train_step(sharding.layout(state, backbone, mesh))
+    step: Any = jit_train_step(sharding.layout(state, backbone, mesh))
     weights_C = jax.ShapeDtypeStruct((11,), np.float32)
     arguments = (state, backbone, batch, _key(), weights_C)
     return step.trace(found["graphdef"], preset, case.remat, *arguments), state

@@ -1,8 +1,8 @@
 """Checkpoints that are whole and true, or not there: orbax behind one small class.
 
 orbax makes a checkpoint whole or invisible but does not notice a changed byte. So each step
-directory holds `manifest.json` with size and SHA-256 of every file; a step is verified before it is
-read and before an older one is deleted for it.
+directory holds `manifest.json` with size and SHA-256 of every file and of itself; a step is
+verified before it is read and before an older one is deleted for it.
 """
 
 import errno
@@ -25,7 +25,8 @@ from calibjax.errors import input_error
 from calibjax.training import distributed
 from calibjax.trees import named_leaves, with_leaves
 
-FORMAT_VERSION = 1
+# 2: the manifest holds its own hash.
+FORMAT_VERSION = 2
 # What a full disk, a quota and a limit on file sizes are called.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MANIFEST = "manifest.json"
@@ -114,7 +115,7 @@ class Checkpoints:
     def _make_room(self, path: Path, arrays: Any, info: Any, error: Exception) -> None:
         """Another try with fewer old steps; with several processes the others are not asked."""
         self.remove_temporary()
-        needed = sum(array.nbytes for array in arrays.values())
+        needed = _bytes_needed(arrays)
         if distributed.is_joined() or not self.steps():
             raise _full(path, needed, error) from None
         self._prune(1)
@@ -202,6 +203,10 @@ def _begin(
     if distributed.is_primary():
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
+        needed = _bytes_needed(arrays)
+        if shutil.disk_usage(temporary).free < needed:  # orbax would tell it in pages
+            shutil.rmtree(temporary)
+            raise _full(path, needed, OSError(errno.ENOSPC, ""))
     distributed.barrier("checkpoint directory")
     tree = traverse_util.unflatten_dict(dict(arrays), sep="/")
     response = ocp.save_async(temporary / _ARRAYS, tree)
@@ -221,6 +226,7 @@ def _publish(
     files = {name: _fingerprint(temporary / name) for name in _files(temporary)}
     signatures = {name: _signature(array) for name, array in arrays.items()}
     manifest = {"format": FORMAT_VERSION, **info, "arrays": signatures, "files": files}
+    manifest["sha256"] = storage.sha256_json(manifest)
     storage.write_json(temporary / _MANIFEST, manifest)
     for name in files:
         _fsync(temporary / name)
@@ -249,10 +255,18 @@ def is_full(error: BaseException) -> bool:
     return any(text in str(error) for text in texts)
 
 
+def _bytes_needed(arrays: Mapping[str, np.ndarray]) -> int:
+    """Bytes of a checkpoint on disk, with what its many small files take."""
+    return sum(array.nbytes for array in arrays.values()) + 2**18
+
+
 def _full(path: Path, needed: int, error: BaseException) -> OSError:
-    number = error.errno if isinstance(error, OSError) else errno.ENOSPC
+    if isinstance(error, OSError) and error.errno:
+        number = error.errno
+    else:
+        number = errno.EFBIG if "File too large" in str(error) else errno.ENOSPC
     room = f", {needed / 2**20:.1f} MiB needed" if needed else ""
-    return OSError(number, f"{os.strerror(number or errno.ENOSPC)}{room}", str(path))
+    return OSError(number, f"{os.strerror(number)}{room}", str(path))
 
 
 def check_room(directory: Path, state: Any) -> None:
@@ -306,6 +320,9 @@ def find_fault(path: Path) -> str | None:
         manifest = read_manifest(path)
     except (OSError, ValueError):
         return f"file {_MANIFEST} cannot be read"
+    own = manifest.pop("sha256", None)
+    if manifest.get("format") != 1 and own != storage.sha256_json(manifest):
+        return f"file {_MANIFEST} differs from its own hash"
     if path.name.isdigit() and manifest.get("step") != int(path.name):
         return f"file {_MANIFEST} is that of step {manifest.get('step')}"
     for name, expected in manifest["files"].items():

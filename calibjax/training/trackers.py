@@ -42,9 +42,9 @@ def open_trackers(
             near = closest(name, PACKAGES)
             fix = f"--tracker={near}" if near else None
             raise input_error("tracker", name, ", ".join(PACKAGES), fix)
-        kind: Any = {"tensorboard": _TensorBoard, "wandb": _WandB, "mlflow": _MLflow}[name]
+        kinds: dict[str, Any] = {"tensorboard": _TensorBoard, "wandb": _WandB, "mlflow": _MLflow}
         try:
-            made[name] = kind(directory, (run_ids or {}).get(name))
+            made[name] = kinds[name](directory, (run_ids or {}).get(name))
         except ImportError:
             package = PACKAGES[name]
             expected = f"a tracker whose package is installed ({package} is not)"

@@ -76,7 +76,7 @@ def test_too_little_room_is_said_before_the_first_step(undisturbed, small_disk):
 
 
 def test_a_limit_on_file_sizes_takes_the_same_path(undisturbed, tmp_path):
-    """A short write, then an error, as on a full disk."""
+    """A short write, then an error, as on a disk that fills up during a save."""
     flags, cache, expected = undisturbed
     out = tmp_path / "out"
     argv = [*flags, f"--out={out}"]
@@ -88,7 +88,8 @@ def test_a_limit_on_file_sizes_takes_the_same_path(undisturbed, tmp_path):
         text=True,
     )
     assert done.returncode == 1, done.stderr
-    last = done.stderr.splitlines()[-1]
-    assert "File too large" in last and last.endswith("--resume")
+    # orbax's own threads speak meanwhile, even in the middle of our line.
+    assert done.stderr.count(f"{out}/checkpoint/0: File too large, ") == 1, done.stderr
+    assert "continue with: python -m launch.train" in done.stderr
     runs.finish([*argv, "--resume"], cache)
     assert runs.result(out) == expected

@@ -38,9 +38,7 @@ def test_eight_devices_then_two_then_one(tmp_path):
     runs.finish(argv, cache, JAX_NUM_CPU_DEVICES="8")
     first = runs.steps(again)
     # The same layout twice gives the same bits.
-    differs = [i for i, row in enumerate(ours) if row != first[i]]
-    stopped = differs[0] if differs else runs.STEPS
-    assert stopped >= 12
+    assert first[:12] == ours[:12]
 
 
 def test_more_devices_than_there_are_is_refused_in_one_line(tmp_path):

@@ -31,7 +31,7 @@ def signalled(flags, cache, out, when, signum):
 
 
 def test_a_signal_at_any_time_saves_and_says_how_to_go_on(undisturbed, tmp_path):
-    """Six more signals in a chain of runs: while it loads, compiles, trains, validates, saves."""
+    """Seven signals in a chain of runs: while it loads, trains, validates and saves."""
     flags, cache, expected = undisturbed
     out, rng = tmp_path / "out", random.Random(4)
     code, last = signalled(flags, cache, out, (out / "run.json").exists, signal.SIGTERM)

@@ -72,16 +72,16 @@ def test_when_one_is_lost_or_stuck_neither_waits_for_ever(alone, tmp_path, fault
     processes = runs.start_two(
         [*flags, f"--out={out}", "--hang_seconds=8"], cache, script=WORKER, FAULT=fault
     )
-    ended = []
     try:
-        runs.wait_until(lambda: (tmp_path / "out" / "struck").exists(), processes[0])
+        runs.wait_until((out / "struck").exists, processes[0])
         # The stopped one never ends by itself: that is for whoever started it.
-        ended = [runs.finish_all(processes[:1], timeout=90)[0]]
+        [(code, err)] = runs.finish_all(processes[:1], timeout=300)
     finally:
         for process in processes:
             if process.poll() is None:
                 runs.kill(process)
-    code, err = ended[0]
+            elif process.stderr and not process.stderr.closed:
+                process.communicate()
     assert code in (134, -6, 1), err
     if fault == "sleep":
         stacks = (out / "stacks.0.txt").read_text()

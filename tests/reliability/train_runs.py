@@ -68,7 +68,7 @@ def finish(argv: list[str], cache: Path, *, code: int = 0, **extra: str) -> str:
 
 def kill(process: Any) -> None:
     os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    process.communicate()  # reads and closes what it said
 
 
 def wait_until(condition: Callable[[], bool], process: Any, seconds: float = 900.0) -> bool:
