@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calibjax.backbone import cached
 from calibjax.backbone import decoder as passes
 from calibjax.backbone import gguf_file, huggingface, locate
 from calibjax.backbone import quantize as quantization
@@ -25,7 +26,7 @@ _DTYPES = ("float32", "bfloat16", "float16")
 
 # One compiled program per shape for all decoders of an architecture.
 _features = jax.jit(passes.features)
-_next_token_logits = jax.jit(passes.next_token_logits)
+_next_token_logits = jax.jit(cached.next_token_logits)
 
 
 def load_decoder(

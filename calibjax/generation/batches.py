@@ -10,6 +10,8 @@ import numpy as np
 MAX_ROWS = 64
 # Prompt tokens of one prefill; bounds the memory of its attention scores.
 MAX_TOKENS = 8192
+# Tokens that prompts of a batch begin with are computed once, in multiples of this.
+_COMMON = 16
 
 
 class Batch(NamedTuple):
@@ -21,12 +23,43 @@ class Batch(NamedTuple):
 
 
 def bucket_length(length: int) -> int:
-    """The padded length: multiples of 32 up to 128, of 64 up to 512, then of 256 tokens.
+    """The padded length: multiples of 32 up to 256, of 64 up to 512, then of 256 tokens.
 
     Each length is a compilation of seconds; a finer grid would save less than that.
     """
-    multiple = 32 if length <= 128 else 64 if length <= 512 else 256
+    multiple = 32 if length <= 256 else 64 if length <= 512 else 256
     return -(-length // multiple) * multiple
+
+
+def common_tokens(tokens_BT: np.ndarray, lengths_B: np.ndarray) -> int:
+    """How many tokens all rows begin with, fewer than any row has, a multiple of 16.
+
+    Counted so coarsely, the rest of a bucket's rows is again as long as a bucket.
+    """
+    if len(tokens_BT) == 1:
+        return 0
+    shortest = int(lengths_B.min()) - 1
+    same_T = (tokens_BT[:, :shortest] == tokens_BT[:1, :shortest]).all(axis=0)
+    return int(np.cumprod(same_T, dtype=int).sum()) // _COMMON * _COMMON
+
+
+def distinct_rows(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+    """Places of the different prompts of a batch, and which of them each row is.
+
+    As many places as a power of two, or all rows.
+    """
+    whole_BT = np.concatenate([batch.lengths_B[:, None], batch.tokens_BT], axis=1)
+    _, first_U, row_B = np.unique(whole_BT, axis=0, return_index=True, return_inverse=True)
+    places_U = padded_to_power_of_two(first_U)
+    if len(places_U) >= len(whole_BT):
+        return np.arange(len(whole_BT)), np.arange(len(whole_BT))
+    return places_U, row_B.reshape(-1)
+
+
+def padded_to_power_of_two(rows: np.ndarray) -> np.ndarray:
+    """Rows with the first repeated, so that few sizes, hence few compiled programs, occur."""
+    size = 1 << (len(rows) - 1).bit_length()
+    return np.concatenate([rows, np.repeat(rows[:1], size - len(rows))])
 
 
 def plan(prompts: Sequence[Sequence[int]], *, num_samples: int = 1, pad_id: int = 0) -> list[Batch]:
@@ -35,7 +68,8 @@ def plan(prompts: Sequence[Sequence[int]], *, num_samples: int = 1, pad_id: int 
     A batch holds at most `MAX_ROWS` samples and `MAX_TOKENS` prompt tokens; its number of rows is
     that limit or a power of two below it, so n prompts need few compiled programs.
     """
-    order = sorted(range(len(prompts)), key=lambda index: -len(prompts[index]))
+    # Equal prompts side by side: one prefill serves those that share a batch.
+    order = sorted(range(len(prompts)), key=lambda i: (-len(prompts[i]), tuple(prompts[i])))
     batches = []
     while order:
         length = bucket_length(len(prompts[order[0]]))

@@ -7,13 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax.backbone import decoder as passes
+from calibjax.backbone import cached as passes
+from calibjax.backbone.decoder import DecoderModule
 from calibjax.backbone.lora import Adapter
 from calibjax.generation import sampling
 from calibjax.generation.batches import MAX_ROWS
 
 # A decoder and the adapter on it, if any.
-Models = tuple[passes.DecoderModule, Adapter | None]
+Models = tuple[DecoderModule, Adapter | None]
 
 
 class Draws(NamedTuple):
@@ -62,18 +63,51 @@ def _uniform_rows(root: jax.Array, names_R3: jax.Array, slots: int) -> jax.Array
     return jax.vmap(row)(names_R3)
 
 
-@jax.jit
+@functools.partial(jax.jit, static_argnames="common")
 def prefill(
-    models: Models, tokens_BT: jax.Array, lengths_B: jax.Array
+    models: Models, tokens_BT: jax.Array, lengths_B: jax.Array, *, common: int = 0
 ) -> tuple[jax.Array, passes.PrefixCache]:
     """Next-token logits [B, V] of the prompts, and their keys and values."""
     module, adapter = models
-    return passes.prefill(module, tokens_BT, lengths_B, adapter=adapter)
+    return passes.prefill(module, tokens_BT, lengths_B, adapter=adapter, common=common)
+
+
+@jax.jit
+def spread(
+    rows_B: jax.Array, logits_UV: jax.Array, prefix: passes.PrefixCache
+) -> tuple[jax.Array, passes.PrefixCache]:
+    """What `prefill` gives for the prompts `rows_B` of those that it was run on."""
+    return _take(logits_UV, rows_B), _prefix_of(prefix, rows_B)
+
+
+@jax.jit
+def keep_rows(
+    rows_B: jax.Array, prefix: passes.PrefixCache, state: State, draws: Draws
+) -> tuple[passes.PrefixCache, State, Draws]:
+    """Everything of the prompts `rows_B` alone."""
+    cache = passes.SuffixCache(*(_take(x, rows_B, axis=1) for x in state.cache))
+    names = ("finished_BN", "tokens_BNS", "log_probs_BNS", "entropies_BNS")
+    kept = {name: _take(getattr(state, name), rows_B) for name in names}
+    draws = draws._replace(
+        uniform_BNS2=_take(draws.uniform_BNS2, rows_B),
+        temperature_B=_take(draws.temperature_B, rows_B),
+    )
+    return _prefix_of(prefix, rows_B), state._replace(cache=cache, **kept), draws
+
+
+def _prefix_of(prefix: passes.PrefixCache, rows_B: jax.Array) -> passes.PrefixCache:
+    k, v, *last = prefix
+    stacked = (_take(x, rows_B, axis=1) for x in (k, v))
+    return passes.PrefixCache(*stacked, *(_take(x, rows_B) for x in last))
+
+
+def _take(x: jax.Array, rows_B: jax.Array, *, axis: int = 0) -> jax.Array:
+    return jnp.take(x, rows_B, axis=axis, mode="clip")
 
 
 @functools.partial(jax.jit, static_argnames=("top_k",))
 def first_tokens(
-    module: passes.DecoderModule, logits_BV: jax.Array, draws: Draws, *, top_k: int | None
+    module: DecoderModule, logits_BV: jax.Array, draws: Draws, *, top_k: int | None
 ) -> State:
     """The state after the first token of every sample. A program apart, as no length is in it."""
     B, N, slots = draws.uniform_BNS2.shape[:3]

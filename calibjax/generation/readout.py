@@ -1,16 +1,18 @@
 """Probabilities of a few answers, read from the next-token distribution without generating."""
 
+import functools
 from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax.backbone import decoder as passes
+from calibjax.backbone import cached as passes
+from calibjax.backbone.decoder import DecoderModule
 from calibjax.backbone.load import Decoder
 from calibjax.backbone.tokenizer import Prompt, Tokenizer
 from calibjax.errors import input_error
-from calibjax.generation.batches import plan
+from calibjax.generation.batches import common_tokens, plan
 from calibjax.training import signals
 
 
@@ -36,14 +38,20 @@ def class_probabilities(
     class_ids_C = np.asarray(class_ids, np.int32)
     for batch in plan(ids, pad_id=tokenizer.pad_id):
         signals.check()
-        probability_BC = _read(decoder.module, batch.tokens_BT, batch.lengths_B, class_ids_C)
+        rows = (batch.tokens_BT, batch.lengths_B)
+        probability_BC = _read(decoder.module, *rows, class_ids_C, common=common_tokens(*rows))
         probability_NC[batch.indices] = np.asarray(probability_BC)[: len(batch.indices)]
     return probability_NC
 
 
-@jax.jit
+@functools.partial(jax.jit, static_argnames="common")
 def _read(
-    module: passes.DecoderModule, tokens_BT: jax.Array, lengths_B: jax.Array, class_ids_C: jax.Array
+    module: DecoderModule,
+    tokens_BT: jax.Array,
+    lengths_B: jax.Array,
+    class_ids_C: jax.Array,
+    *,
+    common: int,
 ) -> jax.Array:
-    logits_BV = passes.next_token_logits(module, tokens_BT, lengths_B)
+    logits_BV = passes.next_token_logits(module, tokens_BT, lengths_B, common=common)
     return jax.nn.softmax(jnp.take(logits_BV, class_ids_C, axis=1), axis=-1)

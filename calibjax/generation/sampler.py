@@ -1,17 +1,24 @@
-"""Text generation with a local decoder: one prefill per prompt, batched decoding of its samples."""
+"""Text generation with a local decoder: one prefill per distinct prompt, then batched decoding."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calibjax.backbone.cached import PrefixCache
 from calibjax.backbone.load import Decoder
 from calibjax.backbone.lora import Adapter
 from calibjax.backbone.tokenizer import Prompt, Tokenizer
 from calibjax.generation import decoding
-from calibjax.generation.batches import Batch, plan
+from calibjax.generation.batches import (
+    Batch,
+    common_tokens,
+    distinct_rows,
+    padded_to_power_of_two,
+    plan,
+)
 from calibjax.generation.names import content_names
 from calibjax.generation.requests import Request
 from calibjax.generation.results import Generation, cut_at
@@ -21,6 +28,14 @@ from calibjax.training import signals
 _SLOTS = 16
 # Decoding steps between two looks at signals and stop strings.
 _STEPS_PER_LOOK = 8
+
+
+class _Drawn(NamedTuple):
+    """Tokens of a prompt's samples and, of each, log-probability and entropy."""
+
+    tokens_NS: np.ndarray
+    log_probs_NS: np.ndarray
+    entropies_NS: np.ndarray
 
 
 class Sampler:
@@ -102,8 +117,10 @@ class Sampler:
         )
         signals.check()
         models = (self._decoder.module, self._adapter)
-        logits_BV, prefix = decoding.prefill(models, batch.tokens_BT, batch.lengths_B)
+        logits_BV, prefix = _prefill(models, batch)
         state = decoding.first_tokens(models[0], logits_BV, draws, top_k=request.top_k)
+        rows = np.arange(len(filled))  # of the batch, those still worked on
+        found: dict[int, _Drawn] = {}
         step = 1
         while step < request.max_new_tokens and not np.all(state.finished_BN):
             signals.check()
@@ -113,9 +130,15 @@ class Sampler:
             if request.stop:
                 stopped_BN = self._stopped(state, request.stop)
                 state = state._replace(finished_BN=jnp.asarray(stopped_BN))
-        drawn = jax.device_get(state._replace(cache=None))
+            unfinished = np.flatnonzero(~np.all(state.finished_BN, axis=1) & (rows < len(chosen)))
+            if 0 < len(unfinished) <= len(rows) // 2:
+                found |= _drawn(state, rows)
+                kept = padded_to_power_of_two(unfinished)
+                prefix, state, draws = decoding.keep_rows(kept, prefix, state, draws)
+                rows = rows[kept]
+        found |= _drawn(state, rows)
         return [
-            [self._generation(drawn, b, n, request) for n in range(num_samples)]
+            [self._generation(found[b], n, request) for n in range(num_samples)]
             for b in range(len(chosen))
         ]
 
@@ -128,10 +151,8 @@ class Sampler:
             stopped_BN[b, n] = cut_at(text, stop) is not None
         return stopped_BN
 
-    def _generation(
-        self, drawn: decoding.State, b: int, n: int, request: Request
-    ) -> Generation:
-        ids = drawn.tokens_BNS[b, n, : int(drawn.step)].tolist()
+    def _generation(self, drawn: _Drawn, n: int, request: Request) -> Generation:
+        ids = drawn.tokens_NS[n].tolist()
         ends = [place for place, token in enumerate(ids) if token in self.tokenizer.eos_ids]
         body = ids[: ends[0]] if ends else ids
         text, size = self.tokenizer.decode(body), len(body) + bool(ends)
@@ -143,8 +164,8 @@ class Sampler:
         return Generation(
             text,
             tuple(ids[:size]),
-            tuple(drawn.log_probs_BNS[b, n, :size].tolist()),
-            tuple(drawn.entropies_BNS[b, n, :size].tolist()),
+            tuple(drawn.log_probs_NS[n, :size].tolist()),
+            tuple(drawn.entropies_NS[n, :size].tolist()),
             reason,
         )
 
@@ -155,6 +176,23 @@ class Sampler:
             for size in range(1, len(ids) + 1)
             if cut_at(self.tokenizer.decode(ids[:size]), stop) is not None
         )
+
+
+def _prefill(models: decoding.Models, batch: Batch) -> tuple[jax.Array, PrefixCache]:
+    """`decoding.prefill` of a batch; equal prompts, and tokens that all begin with, only once."""
+    places_U, rows_B = distinct_rows(batch)
+    rows = batch.tokens_BT[places_U], batch.lengths_B[places_U]
+    logits_UV, prefix = decoding.prefill(models, *rows, common=common_tokens(*rows))
+    if len(places_U) == len(rows_B):
+        return logits_UV, prefix
+    return decoding.spread(rows_B, logits_UV, prefix)
+
+
+def _drawn(state: decoding.State, rows: np.ndarray) -> dict[int, _Drawn]:
+    """What was drawn for each row of the batch."""
+    names = ("tokens_BNS", "log_probs_BNS", "entropies_BNS")
+    arrays = [np.asarray(getattr(state, name))[:, :, : int(state.step)] for name in names]
+    return {row: _Drawn(*(x[place] for x in arrays)) for place, row in enumerate(rows.tolist())}
 
 
 def _contents(ids: list[list[int]], temperatures: Sequence[float]) -> list[bytes]:

@@ -38,22 +38,33 @@ def truncate(
 
     scaled_BV: logits over temperature, the largest of each row 0.
     """
+    largest_BK = None
     if top_k is not None and top_k < scaled_BV.shape[-1]:
+        largest_BK = jax.lax.top_k(scaled_BV, top_k)[0]
         # The minimum, not the last entry: a slice makes XLA sort the whole vocabulary.
-        least_B1 = jax.lax.top_k(scaled_BV, top_k)[0].min(axis=-1, keepdims=True)
+        least_B1 = largest_BK.min(axis=-1, keepdims=True)
         scaled_BV = jnp.where(scaled_BV < least_B1, -jnp.inf, scaled_BV)
     if top_p is not None:
-        scaled_BV = jnp.where(scaled_BV < _threshold(scaled_BV, top_p), -jnp.inf, scaled_BV)
+        least_B1 = _threshold(scaled_BV, top_p, largest_BK)
+        scaled_BV = jnp.where(scaled_BV < least_B1, -jnp.inf, scaled_BV)
     return scaled_BV
 
 
-def _threshold(scaled_BV: jax.Array, top_p: jax.Array) -> jax.Array:
+def _threshold(
+    scaled_BV: jax.Array, top_p: jax.Array, largest_BK: jax.Array | None
+) -> jax.Array:
     """The largest value (to within float32) that entries holding `top_p` of the mass reach, [B, 1].
 
-    Found by bisection: sorting a vocabulary costs more than a decoding step.
+    largest_BK: the largest entries in order, if no others but their equals are left. Without them
+    it is found by bisection: sorting a vocabulary costs more than a decoding step.
     """
     weights_BV = jnp.exp(scaled_BV)
     wanted_B1 = top_p * weights_BV.sum(axis=-1, keepdims=True)
+    if largest_BK is not None:
+        enough_BK = jnp.cumsum(jnp.exp(largest_BK), axis=-1) >= wanted_B1
+        # None is enough when more entries than K equal the last: that one is the threshold then.
+        reached_BK = jnp.where(enough_BK, largest_BK, largest_BK.min(axis=-1, keepdims=True))
+        return reached_BK.max(axis=-1, keepdims=True)
 
     def halve(_: int, bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         low_B1, high_B1 = bounds

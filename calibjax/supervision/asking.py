@@ -59,6 +59,7 @@ def generate(
             one.question_id,
             one.passage_id,
             [model.name, settings, one.temperature, one.messages],
+            repr(one.messages),
         )
         for one in asked
     ]

@@ -19,11 +19,15 @@ Ask = Callable[[list[int]], Iterator[tuple[int, dict[str, Any]]]]
 
 
 class Request(NamedTuple):
-    """Something to ask for: `content` is all that the result depends on, as JSON can hold it."""
+    """Something to ask for: `content` is all that the result depends on, as JSON can hold it.
+
+    prompt: its text, by which requests of like length, and equal ones, are asked for together.
+    """
 
     question_id: str
     passage_id: str
     content: Any
+    prompt: str = ""
 
 
 class Stage:
@@ -51,6 +55,9 @@ class Stage:
         with storage.JsonlLog(self.path) as log:  # repairs a torn end
             known = self._read()
             missing = [number for number, key in enumerate(keys) if key not in known]
+            # Little padding, and one prefill for prompts that differ in temperature alone.
+            texts = [request.prompt for request in requests]
+            missing.sort(key=lambda number: (-len(texts[number]), texts[number]))
             self.counts |= {"n": len(keys), "n_kept": len(keys) - len(missing)}
             others = _not_of(keys, known)
             self.counts["n_stale"] = len(known.keys() - set(keys)) - len(others)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calibjax.backbone import decoder as passes
+from calibjax.backbone import cached as passes
 from calibjax.backbone import lora
 from tests.tiny import tiny_decoder
 

@@ -138,3 +138,13 @@ def test_a_mesh_gets_a_copy_of_the_weights_on_every_device(tmp_path):
     module = load_decoder(directory, mesh=mesh).module
     for leaf in jax.tree.leaves(module):
         assert leaf.sharding.is_fully_replicated and len(leaf.sharding.device_set) == 8
+
+
+def test_the_last_block_is_not_part_of_the_features():
+    """Its weights may be anything: the compiled pass does not read them."""
+    decoder = tiny_decoder()
+    tokens, lengths = _padded_rows((5, 9))
+    before = decoder.features(tokens, lengths)
+    decoder.module.last_block = jax.tree.map(lambda w: w * jnp.nan, decoder.module.last_block)
+    decoder.module.norm.scale[...] = decoder.module.norm.scale[...] * jnp.nan
+    np.testing.assert_array_equal(decoder.features(tokens, lengths), before)

@@ -134,7 +134,7 @@ def test_lengths_and_limits_of_a_bucket_share_one_compiled_program(sampler):
 
     before = run(33, 2)
     assert [run(length, limit) for length, limit in ((40, 5), (64, 16), (50, 9))] == [before] * 3
-    after = run(65, 2)
+    after = run(257, 2)
     assert after == (before[0] + 1, before[1] + 1), "the counts would see a new program"
 
 
