@@ -5,9 +5,10 @@ with file, line and reason. A file fault (no such file, UTF-16, a missing column
 than half rejected) raises InputError. Nothing is guessed: CSV cells stay text, "NA" stays "NA".
 """
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -25,14 +26,19 @@ __all__ = [
     "RowFault",
     "check_kept",
     "existing_file",
+    "find_columns",
     "parse_rows",
+    "quoted",
     "read_json",
     "read_records",
+    "reject",
     "stream_records",
 ]
 
 T = TypeVar("T")
-_RAW_SHOWN = 200
+# Where a column name should be: a value, so the file has no header.
+_DATA = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_RAW_SHOWN = 10_000
 # What users call the columns of a prediction file, for the hint of a missing column.
 _OTHER_NAMES = {
     "confidence": ("prob", "probability", "score", "conf", "p", "y_prob", "forecast"),
@@ -45,12 +51,16 @@ _OTHER_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A row that was set aside; `raw` is the beginning of what the file says."""
+    """A row that was set aside; `raw` is what the file says (its first 10,000 characters).
+
+    For Parquet and JSON lists it is the row as JSON. Where the reader no longer has the row,
+    `quoted` fills it in.
+    """
 
     file: str
     line: int
     reason: str
-    raw: str
+    raw: str = ""
 
 
 @dataclass(slots=True)
@@ -94,7 +104,7 @@ def read_records(
     """
     records = Records(str(path))
     _collect(_scan(records, columns, name), records, rename or {})
-    _check_required(records, required, name)
+    _check_required(records, required, name, rename)
     return records
 
 
@@ -126,10 +136,26 @@ def stream_records(
                 take(row)
                 n_taken += 1
             except RowFault as fault:
-                records.rejected.append(_rejected(records.path, row, str(fault)))
-    if n_read and not n_taken:
-        _check_columns(records.path, found, required, name)
+                records.rejected.append(reject(records.path, row, str(fault)))
+    missing = [key for key in required if key not in found]
+    if n_read and not n_taken and missing:
+        raise _no_columns(records.path, found, missing, required, name, rename)
     return records, n_taken
+
+
+def find_columns(path: str | Path, wanted: Iterable[str], *, name: str = "path") -> dict[str, None]:
+    """Names of the columns in a file, in order: of as many rows as it takes to meet all `wanted`.
+
+    Rows without a column have no part in it, so a name that is missing was looked for everywhere.
+    """
+    left, found = set(wanted), {}
+    for entry in _scan(Records(str(path)), None, name):
+        if isinstance(entry, Row):
+            found |= dict.fromkeys(entry.data)
+            left -= entry.data.keys()
+            if not left:
+                break
+    return found
 
 
 def _scan(
@@ -167,7 +193,7 @@ def parse_rows(records: Records, parse: Callable[[Row], T]) -> Parsed[T]:
         try:
             parsed.append(parse(row))
         except RowFault as fault:
-            rejected.append(_rejected(records.path, row, str(fault)))
+            rejected.append(reject(records.path, row, str(fault)))
     return Parsed(parsed, sorted(rejected, key=lambda row: row.line))
 
 
@@ -176,9 +202,55 @@ def check_kept(records: Kept, path: str | Path, name: str = "path") -> None:
     kept, lost = len(records.rows), len(records.rejected)
     if kept and lost <= kept:
         return
+    _refuse_other_json(records.rejected, path, name)
     detail = f" ({summarise(records.rejected)})" if lost else ""
     fix = "mend the rows" if lost else "give a file that holds rows"
     raise InputError(f"{name}={path}: kept {kept} of {kept + lost} rows{detail}; fix: {fix}")
+
+
+def _refuse_other_json(rejected: Sequence[Rejected], path: str | Path, name: str) -> None:
+    """InputError for JSON in a file of JSON lines that is not one object a line."""
+    first = min(rejected, key=lambda row: row.line, default=None)
+    plain = str(path).removesuffix(".gz")
+    if first is None or Path(plain).suffix.lower() != ".jsonl":
+        return
+    start = first.raw.lstrip("\ufeff \t")
+    if start.startswith("["):
+        target = plain.removesuffix("l") + str(path)[len(plain) :]
+        found, fix = "a JSON list", f"mv {path} {target}"
+    elif start.strip() == "{":
+        found, fix = "an object over several lines", f"jq -c . {path} > {plain[:-6]}.lines.jsonl"
+    else:
+        return
+    raise input_error(name, path, f"one JSON object a line, found {found}", fix)
+
+
+def quoted(rejected: Sequence[Rejected]) -> list[Rejected]:
+    """The same with `raw` filled in where it is empty, from one more pass over each file.
+
+    For rows that turn out bad when they are no longer in memory, such as ids that clash.
+    """
+    wanted: dict[str, set[int]] = {}
+    for row in rejected:
+        if not row.raw and Path(row.file).is_file():
+            wanted.setdefault(row.file, set()).add(row.line)
+    texts = {(path, line): raw for path, lines in wanted.items() for line, raw in _raws(path, lines)}
+    return [replace(row, raw=row.raw or texts.get((row.file, row.line), "")) for row in rejected]
+
+
+def _raws(path: str, lines: set[int]) -> Iterator[tuple[int, str]]:
+    for entry in _scan(Records(path), None, "path"):
+        if entry.line in lines:
+            yield entry.line, _raw(entry)
+        if entry.line >= max(lines):
+            return
+
+
+def _raw(entry: Row | Fault) -> str:
+    raw = entry.raw
+    if isinstance(entry, Row) and not raw:
+        raw = strictjson.write(entry.data)
+    return raw.decode("utf-8", "backslashreplace")[:_RAW_SHOWN]
 
 
 def summarise(rejected: Sequence[Rejected]) -> str:
@@ -214,27 +286,30 @@ def _collect(
 ) -> None:
     for entry in entries:
         if isinstance(entry, Fault):
-            shown = entry.raw[:_RAW_SHOWN].decode("utf-8", "backslashreplace")
-            records.rejected.append(Rejected(records.path, entry.line, entry.reason, shown))
+            rejected = Rejected(records.path, entry.line, entry.reason, _raw(entry))
+            records.rejected.append(rejected)
         elif rename:
             data = {rename.get(key, key): value for key, value in entry.data.items()}
-            records.rows.append(Row(entry.line, data, entry.is_text))
+            raw = entry.raw or strictjson.write(entry.data)
+            records.rows.append(replace(entry, data=data, raw=raw))
         else:
             records.rows.append(entry)
 
 
-def _check_required(records: Records, required: Sequence[str], name: str) -> None:
-    found = {key: None for row in records.rows[:1000] for key in row.data}
-    for wanted in required:
-        if records.rows and not any(wanted in row.data for row in records.rows):
-            _check_columns(records.path, found, [wanted], name)
+def _check_required(
+    records: Records, required: Sequence[str], name: str, rename: Mapping[str, str] | None
+) -> None:
+    missing = [key for key in required if not any(key in row.data for row in records.rows)]
+    if records.rows and missing:
+        found = {key: None for row in records.rows[:1000] for key in row.data}
+        raise _no_columns(records.path, found, missing, required, name, rename)
     whole = []
     for row in records.rows:
         try:
             _require(row, required)
             whole.append(row)
         except RowFault as fault:
-            records.rejected.append(_rejected(records.path, row, str(fault)))
+            records.rejected.append(reject(records.path, row, str(fault)))
     records.rows = whole
     records.rejected.sort(key=lambda row: row.line)
 
@@ -245,22 +320,39 @@ def _require(row: Row, required: Sequence[str]) -> None:
         raise RowFault(f"{missing[0]}: missing")
 
 
-def _check_columns(
-    path: str, found: Mapping[str, None], required: Sequence[str], name: str
-) -> None:
-    """InputError for the first required column that is not among those found."""
-    for wanted in required:
-        if wanted not in found:
-            near = _nearest_column(wanted, found)
-            fix = f"--rename={near}:{wanted} or rename it in the file" if near else f"add {wanted}"
-            raise InputError(
-                f"{name}={path}: no column {wanted}: expected {wanted}, found {', '.join(found)};"
-                f" fix: {fix}"
-            )
+def _no_columns(
+    path: str,
+    found: Mapping[str, None],
+    missing: Sequence[str],
+    required: Sequence[str],
+    name: str,
+    rename: Mapping[str, str] | None,
+) -> InputError:
+    """Names all missing columns, what there is, and what each of them may be called there."""
+    free = {key: None for key in found if key not in required}
+    near: dict[str, str] = {}
+    for wanted in missing:
+        match = _nearest_column(wanted, {key: None for key in free if key not in near.values()})
+        near |= {wanted: match} if match else {}
+    pairs = ",".join(f"{old}:{new}" for new, old in near.items())
+    absent = [wanted for wanted in missing if wanted not in near]
+    steps = [f"add {', '.join(absent)}"] if absent else []
+    if near and rename is not None:  # None: the command has no such flag
+        steps.insert(0, f"--rename={pairs} or rename in the file")
+    elif near:
+        steps.insert(0, f"rename in the file ({pairs})")
+    if any(_DATA.fullmatch(key) for key in found):
+        steps = [f"write a first line with the names of the columns, such as {','.join(required)}"]
+    what = "column" if len(missing) == 1 else "columns"
+    return InputError(
+        f"{name}={path}: no {what} {', '.join(missing)}: expected {', '.join(required)},"
+        f" found {', '.join(found)}; fix: {'; '.join(steps)}"
+    )
 
 
-def _rejected(path: str, row: Row, reason: str) -> Rejected:
-    return Rejected(path, row.line, reason, repr(row.data)[:_RAW_SHOWN])
+def reject(path: str, row: Row, reason: str) -> Rejected:
+    """`row` as a rejected one."""
+    return Rejected(path, row.line, reason, _raw(row))
 
 
 def _nearest_column(wanted: str, found: Mapping[str, None]) -> str | None:

@@ -53,13 +53,14 @@ CONCURRENCY = flags.DEFINE_integer("concurrency", 32, "open calls to --server", 
 
 def questions(out: RunDirectory, path: str | None, *, split: str, name: str = "path") -> Any:
     """`sources.Loaded` of --dataset from a file, or of the built-in set; bad rows are set aside."""
-    from calibjax.sources import load_questions, worldfacts
+    from calibjax.sources import canonical, load_questions, worldfacts
 
+    dataset = canonical(DATASET.value)
     if path:
-        loaded = load_questions(DATASET.value, path, name=name)
+        loaded = load_questions(dataset, path, name=name)
         out.reject(loaded.rejected, cut=path if loaded.truncated else None)
         return loaded
-    if DATASET.value != "worldfacts":
+    if dataset != "worldfacts":
         expected = f"a file of {DATASET.value} questions"
         raise input_error(name, "", expected, f"--{name}=FILE, or --dataset=worldfacts")
     return worldfacts.load(split)
@@ -143,7 +144,8 @@ def forecasts(backbone: str | None) -> Callable[[Sequence[Any]], list[float]]:
     from calibjax.forecaster import Forecaster
 
     if not FORECASTER.value:
-        raise input_error("forecaster", "", "a trained forecaster", "--forecaster=RUN/checkpoint")
+        fix = "--forecaster=RUN/checkpoint, written by launch.train"
+        raise input_error("forecaster", "", "a trained forecaster", fix)
     forecaster = Forecaster.load(FORECASTER.value, backbone=backbone or DEFAULT_DECODER)
 
     def forecast(pairs: Sequence[Any]) -> list[float]:

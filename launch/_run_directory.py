@@ -70,9 +70,9 @@ class RunDirectory:
             raise InputError(f"{row.file}:{row.line}: {row.reason}; fix: {fix}")
         if cut:
             self._cut_files.append(cut)
-        self._rejected_rows += rejected
         self.n_rejected += len(rejected)
         if rejected:
+            self._rejected_rows += textfiles.quoted(rejected)
             storage.write_jsonl(self.path / REJECTED, self._rejected_rows)
             say(f"{len(rejected)} rows set aside in {self.path / REJECTED}")
 
@@ -140,6 +140,7 @@ def open_run(
     path = Path(out)
     with _locked(path, may_hold_files=resume or overwrite):
         if overwrite:
+            _check_own(path)
             _set_previous_aside(path)
         resumed = resume and bool(_entries(path))
         record = _record(path, seed, command, depends_on, resumed)
@@ -176,7 +177,8 @@ def _undo(path: Path) -> None:
 
 def _entries(path: Path) -> list[str]:
     """What a run has put into the directory."""
-    return [e for e in os.listdir(path) if e != LOCK and not e.startswith(PREVIOUS)]
+    passing = (PREVIOUS, f".{RECORD}.")
+    return [e for e in os.listdir(path) if e != LOCK and not e.startswith(passing)]
 
 
 def _record(
@@ -219,8 +221,29 @@ def _read_record(path: Path) -> dict[str, Any]:
 
 
 def _differs(name: str, value: Any, known: Any, path: Path) -> InputError:
+    """Says what a resumed run finds changed: of a mapping, its first entry that has."""
+    if isinstance(value, dict) and isinstance(known, dict):
+        key = next(key for key in [*known, *value] if known.get(key) != value.get(key))
+        return _differs(f"{name}[{key}]", value.get(key), known.get(key), path)
     fix = "the same flags, or --overwrite, or another --out"
-    return input_error(name, value, f"{known} as in {path / RECORD}", fix)
+    expected = f"{_brief(known)} as in {path / RECORD}"
+    if _is_hash(value) and _is_hash(known):
+        expected, fix = f"the content {expected}", fix.replace("flags", "file")
+    return input_error(name, _brief(value), expected, fix)
+
+
+def _is_hash(value: Any) -> bool:
+    return isinstance(value, str) and value.startswith("sha256:")
+
+
+def _brief(value: Any) -> str:
+    """A value in a message; of a hash, as much as tells two of them apart."""
+    if value is None:
+        return "none"
+    if _is_hash(value):
+        return value[:19]
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 @contextmanager
@@ -304,6 +327,19 @@ def _unwritable(path: Path, error: Exception) -> InputError:
 def _not_empty(path: Path) -> InputError:
     fix = "--resume, --overwrite or another --out"
     return input_error("out", path, "an empty or new directory", fix)
+
+
+def _check_own(path: Path) -> None:
+    """InputError for files that no run of ours has left: --overwrite replaces runs only."""
+    entries = sorted(_entries(path))
+    if not entries or (path / PREVIOUS).exists():
+        return
+    try:
+        _read_record(path)
+    except InputError:
+        shown = ", ".join(entries[:3]) + (", ..." if len(entries) > 3 else "")
+        expected = f"an empty directory or an earlier run, found no {RECORD} of one but {shown}"
+        raise input_error("out", path, expected, "another --out") from None
 
 
 def _set_previous_aside(path: Path) -> None:

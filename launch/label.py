@@ -70,7 +70,7 @@ def main() -> None:
             models: dict[str, Any] = {}
             reader = _inputs.model(READER.value, "reader", models)
             user = _inputs.model(USER.value or READER.value, "user", models)
-            out.check_same("models", [reader.name, user.name])
+            out.check_same("models", {"reader": reader.name, "user": user.name})
             forecasts = _inputs.forecasts(READER.value) if SHOW.value == "self" else None
         grader = make_grader(GRADER.value, reader.generator)
         labeller = Labeller(reader, user, grader, out.path / "stages", _settings())

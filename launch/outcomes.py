@@ -68,7 +68,7 @@ def main() -> None:
             probes, seconds = _search(out, loaded.questions, chosen)
         with out.stage("answer"):
             reader = _inputs.model(READER.value, "reader", {})
-            out.check_same("models", [reader.name])
+            out.check_same("models", {"reader": reader.name})
             answerer = outcomes.Answerer(reader, out.path / "stages", _settings())
             answers = answerer.answer(chosen, probes)
         extra = {}

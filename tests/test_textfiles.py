@@ -302,12 +302,73 @@ def test_a_missing_file_is_met_with_the_closest_name(tmp_path):
 def test_a_missing_column_lists_what_there_is_and_how_to_rename(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("id,prob,label\n1,0.5,1\n")
-    with pytest.raises(InputError, match="found id, prob, label; fix: --rename=prob:confidence"):
+    with pytest.raises(InputError, match="found id, prob, label; fix: --rename=prob:confidence or"):
+        textfiles.read_records(path, required=("id", "confidence"), rename={})
+    # A command without that flag does not name it.
+    with pytest.raises(InputError, match=r"fix: rename in the file \(prob:confidence\)"):
         textfiles.read_records(path, required=("id", "confidence"))
+    with pytest.raises(InputError, match="no columns confidence, colour: .*; add colour$"):
+        textfiles.read_records(path, required=("id", "confidence", "colour"))
     records = textfiles.read_records(
         path, required=("id", "confidence"), rename={"prob": "confidence"}
     )
     assert records.rows[0].data["confidence"] == "0.5"
+
+
+@pytest.mark.parametrize(
+    "name, head, found, fix",
+    [
+        ("a.csv", "id;confidence", "separated by semicolons", "numbers: id,confidence$"),
+        ("a.csv", "id\tconfidence", "separated by tabs", "mv .*/a.csv .*/a.tsv$"),
+        ("a.csv", "id|confidence", "separated by bars", "numbers: id,confidence$"),
+        ("a.tsv", "id,confidence", "separated by commas", "mv .*/a.tsv .*/a.csv$"),
+        ("a.csv", '{"id": 1, "confidence": 0}', "found JSON", "mv .*/a.csv .*/a.jsonl$"),
+        ("a.csv", '[{"id": 1, "confidence": 0}]', "found JSON", "mv .*/a.csv .*/a.json$"),
+        ("a.tsv", '{"id": 1, "confidence": 0}', "found JSON", "mv .*/a.tsv .*/a.jsonl$"),
+        ("a.csv", "q1,0.5", "no columns id, confidence", "write a first line .*id,confidence$"),
+    ],
+)
+def test_a_table_of_another_kind_is_recognised(name, head, found, fix, tmp_path):
+    path = tmp_path / name
+    path.write_text(f"{head}\n{head}\n")
+    with pytest.raises(InputError, match=f"{found}.*; fix: .*{fix}"):
+        textfiles.read_records(path, required=("id", "confidence"))
+
+
+def test_rejected_rows_are_quoted_from_any_format(tmp_path):
+    import pyarrow
+    import pyarrow.parquet
+
+    rows = [{"id": "a", "n": 1}, {"id": "b", "n": None}]
+    table = pyarrow.Table.from_pylist(rows)
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    (tmp_path / "a.json").write_text(json.dumps(rows, indent=3))
+    (tmp_path / "a.csv").write_text("id,n\na,1\nb,\n")
+    (tmp_path / "a.tsv").write_text("id\tn\na\t1\nb\t\n")
+    (tmp_path / "a.jsonl").write_text('{"n":1,  "id":"a"}\n{"n":null,  "id":"b"}\n')
+    expected = {
+        "a.parquet": '{"id": "b", "n": null}',
+        "a.json": '{"id": "b", "n": null}',
+        "a.csv": "b,",
+        "a.tsv": "b\t",
+        "a.jsonl": '{"n":null,  "id":"b"}',
+    }
+    for name, raw in expected.items():
+        path = tmp_path / name
+        records = textfiles.read_records(path, rename={"n": "p"})
+        parsed = textfiles.parse_rows(records, lambda each: fields.number(each, "p"))
+        [rejected] = parsed.rejected
+        assert rejected.raw == raw, name
+        [again] = textfiles.quoted([textfiles.Rejected(str(path), rejected.line, "why")])
+        assert again.raw == raw, name
+
+
+def test_a_pipe_is_refused_before_it_can_hang(tmp_path):
+    import os
+
+    os.mkfifo(tmp_path / "a.jsonl")
+    with pytest.raises(InputError, match="expected a regular file"):
+        textfiles.read_records(tmp_path / "a.jsonl")
 
 
 def test_a_file_with_more_bad_rows_than_good_ones_is_refused_with_the_reasons(tmp_path):

@@ -307,7 +307,7 @@ def _unique(
             continue
         lines = ", ".join(str(line) for line, _ in group)
         reason = f'id="{key}": expected one row, found {len(group)} that differ (at {lines})'
-        rejected += [Rejected(path, line, reason, key) for line, _ in group]
+        rejected += [Rejected(path, line, reason) for line, _ in group]
     return kept, rejected, repeated
 
 

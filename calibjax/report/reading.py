@@ -201,7 +201,7 @@ def _reject_conflicts(
                 f'id="{key}": expected one row for method {method},'
                 f" found {len(copies)} that differ (at {', '.join(places)})"
             )
-            rejected += [Rejected(str(paths[file]), line, reason, key) for file, line in copies]
+            rejected += [Rejected(str(paths[file]), line, reason) for file, line in copies]
     return rejected
 
 

@@ -184,7 +184,7 @@ def _unique(
             continue
         lines = ", ".join(str(e.line) for e in group)
         reason = f"id={id}: lines {lines} share this id and differ: expected one of them"
-        rejected += [Rejected(path, e.line, reason, id) for e in group]
+        rejected += [Rejected(path, e.line, reason) for e in group]
     return kept, rejected, repeated
 
 

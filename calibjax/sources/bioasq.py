@@ -7,6 +7,7 @@ from calibjax.records import Question
 from calibjax.sources import mirage
 from calibjax.sources.fields import Candidate, id_of, make_question, text_of, without
 from calibjax.sources.layout import Layout, marks
+from calibjax.strictjson import shown
 from calibjax.textfiles import RowFault
 
 CHOICES = ("yes", "no")
@@ -45,7 +46,7 @@ def _answer(value: Any) -> str:
         value = value[0]
     word = value.strip().strip(".").lower() if isinstance(value, str) else None
     if word not in CHOICES:
-        raise RowFault(f"exact_answer={value!r}: expected yes or no")
+        raise RowFault(f"exact_answer={shown(value)}: expected yes or no")
     return word
 
 

@@ -62,7 +62,7 @@ def test_a_csv_with_splits_gives_the_whole_report_and_the_fitted_routers(tmp_pat
         f"--out={out}",
         "--budgets=0.5,0.25",
         "--families=entropy=uncertainty",
-        "--replicates=20",
+        "--replicates=40",
         env=environment(CALIBJAX_CACHE=str(tmp_path / "cache")),
         timeout=400,
     )

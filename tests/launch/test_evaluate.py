@@ -201,10 +201,24 @@ BAD = {
         [FILE, "--num_bins=1.5"],
         "num_bins=1.5: expected an integer >= 1; fix: --num_bins=15",
     ),
-    "zero_replicates": (
+    "too_few_replicates": (
         GOOD,
-        [FILE, "--replicates=0"],
-        "replicates=0: expected an integer >= 1; fix: --replicates=2000",
+        [FILE, "--replicates=39"],
+        "replicates=39: expected at least 40 for a 95 % interval, or 0 for none;"
+        " fix: --replicates=2000",
+    ),
+    "absent_column_renamed": (
+        GOOD,
+        [FILE, "--rename=conf:confidence"],
+        "rename=conf:confidence: expected a column that is there (DIR/preds.jsonl: id, confidence,"
+        " correct); fix: --rename=confidence:confidence",
+    ),
+    "two_columns_of_one_name": (
+        [_row(1, prob=0.5)],
+        [FILE, "--rename=prob:confidence"],
+        "rename=prob:confidence: expected one column confidence in DIR/preds.jsonl, found id,"
+        " confidence, correct, prob;"
+        " fix: --rename=prob:confidence,confidence:confidence_before",
     ),
     "unknown_flag": (
         GOOD,
@@ -231,8 +245,33 @@ BAD = {
     "other_column": (
         [{"id": 1, "prob": 0.5, "correct": 1}],
         [FILE],
-        "predictions=DIR/preds.jsonl: no column confidence: expected confidence, found id, prob,"
-        " correct; fix: --rename=prob:confidence or rename it in the file",
+        "predictions=DIR/preds.jsonl: no column confidence: expected id, confidence, correct, found"
+        " id, prob, correct; fix: --rename=prob:confidence or rename in the file",
+    ),
+    "all_other_columns": (
+        [{"qid": 1, "prob": 0.5, "label": 1}],
+        [FILE],
+        "predictions=DIR/preds.jsonl: no columns id, confidence, correct: expected id, confidence,"
+        " correct, found qid, prob, label;"
+        " fix: --rename=qid:id,prob:confidence,label:correct or rename in the file",
+    ),
+    "list_in_a_file_of_lines": (
+        [json.dumps(GOOD)],
+        [FILE],
+        "predictions=DIR/preds.jsonl: expected one JSON object a line, found a JSON list;"
+        " fix: mv DIR/preds.jsonl DIR/preds.json",
+    ),
+    "list_over_several_lines": (
+        ["[", *(json.dumps(row) + "," for row in GOOD), json.dumps(_row(9)), "]"],
+        [FILE],
+        "predictions=DIR/preds.jsonl: expected one JSON object a line, found a JSON list;"
+        " fix: mv DIR/preds.jsonl DIR/preds.json",
+    ),
+    "object_over_several_lines": (
+        [json.dumps(GOOD[0], indent=1)],
+        [FILE],
+        "predictions=DIR/preds.jsonl: expected one JSON object a line, found an object over several"
+        " lines; fix: jq -c . DIR/preds.jsonl > DIR/preds.lines.jsonl",
     ),
     "percent": (
         [_row(1, 55), _row(2, 90), _row(3, 100)],
@@ -264,6 +303,50 @@ def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, name):
     assert (done.code, done.out) == (2, "")
     assert done.err == message.replace("DIR", str(tmp_path)) + "\n"
     assert [path.name for path in tmp_path.iterdir()] == ["preds.jsonl"]
+
+
+def test_without_replicates_there_are_figures_and_no_intervals(evaluate, tmp_path):
+    path = _write(tmp_path / "p.jsonl", _rows(30))
+    done = evaluate(f"--predictions={path}", "--replicates=0", out=tmp_path / "out")
+    assert done.code == 0, done.err
+    cell = _report(tmp_path / "out")["methods"]["p"]["metrics"]["brier"]
+    assert 0 < cell["estimate"] < 1 and cell["low"] is None and cell["high"] is None
+    page = (tmp_path / "out" / "report.md").read_text()
+    assert "No intervals" in page and "Undefined" not in page
+
+
+def test_rejected_rows_are_what_the_file_says(evaluate, tmp_path):
+    clash = [f'{{"id": "x",  "confidence": {value}, "correct": 1}}' for value in (0.5, 1)]
+    bad = '{"id": "y", "confidence": "Zürich", "correct": null, "note": "kept"}'
+    path = _write(tmp_path / "p.jsonl", [*_rows(9), clash[0], bad, clash[1]])
+    table = tmp_path / "q.csv"
+    table.write_text("id,confidence,correct,note\n" + "".join(f"q{i},0.5,1,\n" for i in range(9)))
+    with table.open("a") as file:
+        file.write('z,1.5,1,"two\nlines"\n')
+    done = evaluate(f"--predictions={path},{table}", "--replicates=0", out=tmp_path / "out")
+    assert done.code == 0, done.err
+    rows = map(json.loads, (tmp_path / "out" / "rejected.jsonl").read_text().splitlines())
+    raws = {(Path(row["file"]).name, row["line"]): row["raw"] for row in rows}
+    assert raws == {
+        ("p.jsonl", 10): clash[0],
+        ("p.jsonl", 11): bad,
+        ("p.jsonl", 12): clash[1],
+        ("q.csv", 11): 'z,1.5,1,"two\nlines"',
+    }
+
+
+def test_a_changed_file_is_told_from_changed_flags_when_resuming(evaluate, tmp_path):
+    path = _write(tmp_path / "p.jsonl", _rows(9))
+    out = tmp_path / "out"
+    assert evaluate(f"--predictions={path}", "--replicates=0", out=out).code == 0
+    _write(path, _rows(10))
+    done = evaluate(f"--predictions={path}", "--replicates=0", "--resume", out=out)
+    assert done.code == 2
+    start = f"predictions[{path}]=sha256:"
+    assert done.err.startswith(start) and done.err[len(start) + 12 :].startswith(
+        ": expected the content sha256:"
+    )
+    assert "; fix: the same file, or --overwrite, or another --out" in done.err
 
 
 def test_strict_ends_at_the_first_bad_row(evaluate, tmp_path):

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -202,7 +203,29 @@ def test_resuming_needs_the_same_seed_flags_data_and_backbone(script, questions,
     assert run(script, f"--path={moved}", f"--out={out}", "--resume").code == 0
     moved.write_text('{"id": "c"}\n')
     line = one_line(run(script, f"--path={moved}", f"--out={out}", "--resume"))
-    assert line.startswith("path=sha256:")
+    assert re.fullmatch(
+        rf"path=sha256:\w{{12}}: expected the content sha256:\w{{12}} as in {out}/run.json;"
+        " fix: the same file, or --overwrite, or another --out",
+        line,
+    )
+
+
+def test_overwriting_takes_only_what_an_earlier_run_has_left(script, questions, tmp_path):
+    out = tmp_path / "thesis"
+    out.mkdir()
+    (out / "report.md").write_text("my own report")
+    arguments = [f"--path={questions}", f"--out={out}", "--overwrite"]
+    for foreign in (None, "{}", '{"attempts": 3}', "not json"):
+        if foreign is not None:  # a run.json that some other tool wrote
+            (out / "run.json").write_text(foreign)
+        before = state_of(tmp_path)
+        line = one_line(run(script, *arguments))
+        assert line.startswith(f"out={out}: expected an empty directory or an earlier run, found")
+        assert line.endswith("report.md; fix: another --out" if foreign is None else "--out")
+        assert state_of(tmp_path) == before
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert run(script, f"--path={questions}", f"--out={empty}", "--overwrite").code == 0
 
 
 def test_overwriting_keeps_the_old_run_until_the_new_one_is_done(script, questions, tmp_path):
