@@ -1,14 +1,16 @@
 """One generator per file format: good rows as `Row`, bad ones as `Fault`, in file order."""
 
 import csv
+import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from calibjax import strictjson
-from calibjax.errors import input_error
+from calibjax.errors import InputError, input_error
 from calibjax.strictjson import RowFault
 from calibjax.textlines import MAX_LINE_BYTES, TextFile
 
@@ -116,35 +118,56 @@ def tsv_rows(source: TextFile, columns: Sequence[str] | None, name: str) -> Iter
 
 
 def parquet_rows(path: Path, name: str) -> Iterator[Row | Fault]:
-    """Rows of a Parquet file in batches; a file whose footer is gone is a file fault."""
+    """Rows of a Parquet file in batches; a file whose footer is gone is a file fault.
+
+    NaN is read as null, for that is what pandas writes for a missing value; decimals as numbers.
+    """
     import pyarrow
     import pyarrow.parquet
 
     try:
         file = pyarrow.parquet.ParquetFile(path)
+        _refuse_repeated(file.schema_arrow.names, path, name)
         line = 0
         for batch in file.iter_batches(batch_size=1024):
             for data in batch.to_pylist():
                 line += 1
+                data = _plain(data)
                 try:
                     strictjson.check_finite(data)
                     yield Row(line, data)
                 except RowFault as fault:
                     yield Fault(line, str(fault), strictjson.write(data))
+    except InputError:
+        raise
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError, ValueError) as error:
         reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
         expected = f"a whole Parquet file ({reason})"
         raise input_error(name, path, expected, "write the file again") from None
 
 
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return None if math.isnan(value) else value
+    if isinstance(value, Decimal):
+        return int(value) if value.as_tuple().exponent == 0 else float(value)
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
 def _header(cells: list[str], path: Path, name: str) -> list[str]:
     names = [cell.strip() for cell in cells]
     _check_separator(names, path, name)
+    _refuse_repeated(names, path, name)
+    return names
+
+
+def _refuse_repeated(names: Sequence[str], path: Path, name: str) -> None:
     repeated = sorted({cell for cell in names if names.count(cell) > 1})
     if repeated:
         shown = ", ".join(repr(cell) for cell in repeated)
         raise input_error(name, path, f"each column once, found {shown} twice", "rename one")
-    return names
 
 
 def _refuse_json(text: str, path: Path, name: str) -> None:

@@ -1,5 +1,6 @@
 """Builds what several commands read from their flags: questions, passages, retrievers, models."""
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -49,6 +50,21 @@ USER_TOP_P = flags.DEFINE_float(
     upper_bound=1.0,
 )
 CONCURRENCY = flags.DEFINE_integer("concurrency", 32, "open calls to --server", lower_bound=1)
+MAX_CALLS = flags.DEFINE_integer(
+    "max_calls", None, "calls to --server that this command may make", lower_bound=1
+)
+MAX_COST = flags.DEFINE_float(
+    "max_cost",
+    None,
+    "what they may cost, by --token_prices; up to --concurrency or a batch of calls more, for the "
+    "cost of a call is known when it is answered",
+    lower_bound=0.0,
+)
+TOKEN_PRICES = flags.DEFINE_list(
+    "token_prices", [], "what a million prompt and a million generated tokens cost, such as 0.15,0.6"
+)
+# What a run may go on with otherwise: how the models are reached does not change what they say.
+SERVING = ("server", "concurrency", "max_calls", "max_cost", "token_prices")
 
 
 def questions(out: RunDirectory, path: str | None, *, split: str, name: str = "path") -> Any:
@@ -122,12 +138,33 @@ def _on_server(name: str, flag: str) -> Any:
     from calibjax.generation import OpenAIClient
     from calibjax.supervision.asking import Model
 
-    client = OpenAIClient(str(SERVER.value), name, concurrency=CONCURRENCY.value)
+    client = OpenAIClient(
+        str(SERVER.value), name, concurrency=CONCURRENCY.value, spending=_spending()
+    )
     try:
         client.probe()
     except InputError as error:
         raise InputError(str(error).replace("model=", f"{flag}=", 1)) from None
     return Model(client, name)
+
+
+@functools.cache
+def _spending() -> Any:
+    """Of all models on --server together."""
+    from calibjax.generation import Spending
+
+    try:
+        prices = tuple(float(price) for price in TOKEN_PRICES.value)
+    except ValueError:
+        prices = ()
+    if TOKEN_PRICES.value and (len(prices) != 2 or not all(0 <= price < 1e9 for price in prices)):
+        shown = ",".join(TOKEN_PRICES.value)
+        raise input_error("token_prices", shown, "two prices >= 0", "--token_prices=0.15,0.6")
+    return Spending(
+        max_calls=MAX_CALLS.value,
+        max_cost=MAX_COST.value,
+        prices=(prices[0], prices[1]) if prices else None,
+    )
 
 
 def _in_process(source: str) -> Any:

@@ -29,7 +29,7 @@ from launch._run_directory import Follower, RunDirectory, command_line, open_run
 
 FLAGS = flags.FLAGS
 # Errors that say all there is to say; their modules would import JAX.
-_EXPLAINED = ("ServerLost", "TrainingError", "CheckpointError")
+_EXPLAINED = ("ServerLost", "BudgetSpent", "TrainingError", "CheckpointError")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # What may change between a run and its continuation.
 _HARMLESS = ("out", "resume", "overwrite", "strict", "seed")

@@ -60,8 +60,7 @@ EXAMPLES = (
 
 def main() -> None:
     files = {"path": PATH.value, "corpus": _inputs.CORPUS.value}
-    harmless = ("server", "concurrency")
-    with _main.open_out(main, files=files, harmless=harmless) as out:
+    with _main.open_out(main, files=files, harmless=_inputs.SERVING) as out:
         from calibjax.pipeline.answer import answer
         from calibjax.pipeline.decision import Deciding
         from calibjax.supervision.grading import make_grader

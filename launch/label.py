@@ -55,7 +55,7 @@ def main() -> None:
     with _main.open_out(
         main,
         files={"path": PATH.value, "corpus": _inputs.CORPUS.value},
-        harmless=("server", "concurrency", "batch_size", "limit"),
+        harmless=(*_inputs.SERVING, "batch_size", "limit"),
     ) as out:
         with out.stage("load"):
             loaded = _inputs.questions(out, PATH.value, split=SPLIT.value)

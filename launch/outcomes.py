@@ -53,7 +53,7 @@ EXAMPLES = (
 
 def main() -> None:
     files = {"path": PATH.value, "corpus": _inputs.CORPUS.value}
-    harmless = ("server", "concurrency", "batch_size", "limit")
+    harmless = (*_inputs.SERVING, "batch_size", "limit")
     with _main.open_out(main, files=files, harmless=harmless) as out:
         with out.stage("load"):
             loaded = _inputs.questions(out, PATH.value, split=SPLIT.value)

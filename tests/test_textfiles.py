@@ -6,6 +6,7 @@ import json
 import random
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -219,13 +220,47 @@ def test_a_cut_parquet_file_is_a_file_fault_and_a_bad_row_is_not(tmp_path):
     path = tmp_path / "a.parquet"
     pyarrow.parquet.write_table(table, path)
     records = textfiles.read_records(path)
-    assert [each.data["id"] for each in records.rows] == ["a", "c"]
-    assert records.rejected[0].line == 2
+    # pandas writes NaN for what is missing.
+    assert [each.data["confidence"] for each in records.rows] == [0.5, None, 1.0]
+    parsed = textfiles.parse_rows(records, lambda each: fields.number(each, "confidence"))
+    assert [(each.line, each.reason) for each in parsed.rejected] == [
+        (2, "confidence=null: expected a number")
+    ]
     data = path.read_bytes()
     for size in (0, 3, 10, len(data) // 2, len(data) - 1):
         path.write_bytes(data[:size])
         with pytest.raises(InputError, match="whole Parquet file"):
             textfiles.read_records(path)
+
+
+def test_parquet_types_of_other_tools_are_read_as_what_they_mean(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    columns = {
+        "id": pa.array(["a", "b"]).dictionary_encode(),
+        "text": pa.array(["x", "y"], pa.large_string()),
+        "small": pa.array([1, 0], pa.int8()),
+        "half": pa.array([0.5, float("nan")], pa.float16()),
+        "decimal": pa.array([Decimal("0.250"), None], pa.decimal128(4, 3)),
+        "whole": pa.array([Decimal(7), Decimal(8)], pa.decimal128(4, 0)),
+        "nested": pa.array([{"a": [1.0, float("nan")]}, None]),
+        "nothing": pa.nulls(2),
+        "huge": pa.array([2**63, 2**64 - 1], pa.uint64()),
+    }
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pa.table(columns), path)
+    records = textfiles.read_records(path)
+    first, second = (each.data for each in records.rows)
+    assert first == {
+        **{"id": "a", "text": "x", "small": 1, "half": 0.5, "decimal": 0.25, "whole": 7},
+        **{"nested": {"a": [1.0, None]}, "nothing": None, "huge": 2**63},
+    }
+    assert second["half"] is None and second["decimal"] is None and second["huge"] == 2**64 - 1
+    twice = pa.table([columns["id"], columns["id"]], names=["id", "id"])
+    pyarrow.parquet.write_table(twice, path)
+    with pytest.raises(InputError, match="each column once, found 'id' twice"):
+        textfiles.read_records(path)
 
 
 def test_a_line_of_100_mb_is_set_aside_in_bounded_memory(tmp_path):
