@@ -234,7 +234,9 @@ def quoted(rejected: Sequence[Rejected]) -> list[Rejected]:
     for row in rejected:
         if not row.raw and Path(row.file).is_file():
             wanted.setdefault(row.file, set()).add(row.line)
-    texts = {(path, line): raw for path, lines in wanted.items() for line, raw in _raws(path, lines)}
+    texts = {
+        (path, line): raw for path, lines in wanted.items() for line, raw in _raws(path, lines)
+    }
     return [replace(row, raw=row.raw or texts.get((row.file, row.line), "")) for row in rejected]
 
 

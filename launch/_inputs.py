@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,7 @@ MAX_COST = flags.DEFINE_float(
     lower_bound=0.0,
 )
 TOKEN_PRICES = flags.DEFINE_list(
-    "token_prices", [], "what a million prompt and a million generated tokens cost, such as 0.15,0.6"
+    "token_prices", [], "what a million prompt and a million output tokens cost, such as 0.15,0.6"
 )
 # What a run may go on with otherwise: how the models are reached does not change what they say.
 SERVING = ("server", "concurrency", "max_calls", "max_cost", "token_prices")
@@ -173,7 +174,16 @@ def _in_process(source: str) -> Any:
     from calibjax.supervision.asking import Model
 
     decoder = load_decoder(source)
+    # Readers and users are asked in chats: without a template none would get as far as a reply.
+    decoder.tokenizer.encode_chat([{"role": "user", "content": "Hi"}])
     return Model(Sampler(decoder), f"sha256:{decoder.sha256}", decoder.tokenizer)
+
+
+def check_forecaster() -> None:
+    """InputError for a --forecaster that is not there, before any work is done for it."""
+    if FORECASTER.value and not Path(FORECASTER.value).is_dir():
+        fix = "--forecaster=RUN/checkpoint, written by launch.train"
+        raise input_error("forecaster", FORECASTER.value, "a directory that is there", fix)
 
 
 def forecasts(backbone: str | None) -> Callable[[Sequence[Any]], list[float]]:

@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import platform
+import re
 import shlex
 import shutil
 import socket
@@ -25,6 +26,7 @@ from calibjax.training import signals
 LOCK, RECORD, REJECTED, PREVIOUS = ".lock", "run.json", "rejected.jsonl", ".previous"
 # What this module and the compilation cache put into a directory.
 _OWN = {RECORD, REJECTED, ".cache"}
+_HASH = re.compile(r"(sha256:)?[0-9a-f]{64}")  # of a quantised decoder a word may follow
 _PACKAGES = ("calibjax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
@@ -228,12 +230,13 @@ def _differs(name: str, value: Any, known: Any, path: Path) -> InputError:
     fix = "the same flags, or --overwrite, or another --out"
     expected = f"{_brief(known)} as in {path / RECORD}"
     if _is_hash(value) and _is_hash(known):
+        name = name.removesuffix("_sha256")
         expected, fix = f"the content {expected}", fix.replace("flags", "file")
     return input_error(name, _brief(value), expected, fix)
 
 
 def _is_hash(value: Any) -> bool:
-    return isinstance(value, str) and value.startswith("sha256:")
+    return isinstance(value, str) and bool(_HASH.match(value))
 
 
 def _brief(value: Any) -> str:
@@ -241,7 +244,7 @@ def _brief(value: Any) -> str:
     if value is None:
         return "none"
     if _is_hash(value):
-        return value[:19]
+        return f"sha256:{value.removeprefix('sha256:')[:12]}"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 80 else f"{text[:77]}..."
 

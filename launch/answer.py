@@ -53,8 +53,8 @@ flags.adopt_module_key_flags(_inputs)
 
 EXAMPLES = (
     "python -m launch.answer --forecaster=runs/train/checkpoint --limit=20 --out=runs/answer",
-    "python -m launch.answer --forecaster=runs/train/checkpoint --dataset=own --path=questions.jsonl"
-    " --corpus=passages.jsonl --temperature=1.2 --out=runs/own",
+    "python -m launch.answer --forecaster=runs/train/checkpoint --dataset=own"
+    " --path=questions.jsonl --corpus=passages.jsonl --temperature=1.2 --out=runs/own",
 )
 
 

@@ -53,6 +53,7 @@ EXAMPLES = (
 
 def main() -> None:
     files = {"path": PATH.value, "corpus": _inputs.CORPUS.value}
+    _inputs.check_forecaster()
     harmless = (*_inputs.SERVING, "batch_size", "limit")
     with _main.open_out(main, files=files, harmless=harmless) as out:
         with out.stage("load"):

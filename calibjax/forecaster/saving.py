@@ -53,6 +53,9 @@ def load(path: str | os.PathLike, backbone: Decoder | str) -> "Forecaster":
     from calibjax.backbone import load_decoder
     from calibjax.forecaster.forecaster import Forecaster
 
+    if (Path(path) / "adapter_config.json").is_file():
+        decoder = load_decoder(backbone) if isinstance(backbone, str) else backbone
+        return Forecaster(decoder, key=jax.random.key(0)).load_peft(path)
     directory = _find(Path(path))
     manifest = read_manifest(directory)
     decoder = load_decoder(backbone) if isinstance(backbone, str) else backbone

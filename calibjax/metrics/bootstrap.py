@@ -59,9 +59,9 @@ def bootstrap(
     entry a row on its first axis. A metric returns a number or an array (for instance one entry a
     method); the fields of the result have its shape. key: `jax.random.key(seed)`; replicate b
     depends on (key, b) alone, so all metrics and methods are paired and 1000 replicates are the
-    first 1000 of 2000; 0 gives the estimates alone, with NaN for the interval. cluster (n,): labels of units that are drawn whole, such as the question;
-    stratify (n,): labels within which rows are drawn. weight (n,): multiplies the draws; where (n,)
-    bool.
+    first 1000 of 2000; 0 gives the estimates alone, with NaN for the intervals. cluster (n,):
+    labels of units that are drawn whole, such as the question; stratify (n,): labels within which
+    rows are drawn. weight (n,): multiplies the draws; where (n,) bool.
 
     An undefined replicate (one class only) is dropped; `n_valid` counts the rest, and the interval
     is NaN when fewer than 90 % are defined. The interval describes the sampling of these rows: not
@@ -240,7 +240,8 @@ def _gathered(name, fn, arrays, base, plan, key, num_replicates):
     draw = jax.jit(lambda b: row_weights(plan, key, b))
     replicates = [call(np.asarray(draw(b))) for b in range(num_replicates)]
     estimate = call((base > 0).astype(np.int64))
-    return jnp.asarray(estimate), jnp.asarray(np.array(replicates)).reshape(-1, *estimate.shape)
+    drawn = np.array(replicates).reshape(-1, *estimate.shape)
+    return jnp.asarray(estimate), jnp.asarray(drawn)
 
 
 def percentile_interval(

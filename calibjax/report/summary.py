@@ -39,7 +39,8 @@ def summarise(
     `across_outcomes` holds the figures that remain comparable. Undefined figures are None with a
     `reason`. `rows` is copied into the report, with n_kept and n_rejected added if absent.
 
-    replicates: 0 leaves the intervals out. All arithmetic is float64: in float32, confidences of 1 - 1e-9 and 1 would tie.
+    replicates: 0 leaves the intervals out. All arithmetic is float64: in float32, confidences of
+    1 - 1e-9 and 1 would tie.
     """
     for name, method in methods.items():
         if not len(method):

@@ -279,7 +279,6 @@ def test_bad_rows_of_predictions_are_set_aside_and_good_ones_evaluated(tmp_path)
         f"--predictions={tmp_path}/preds.jsonl",
         f"--out={out}",
         "--replicates=50",
-        timeout=240,
     )
     assert done.code == 0, done.err
     report = json.loads((out / "report.json").read_text())
@@ -296,7 +295,7 @@ def test_a_cut_gzip_file_is_worked_on_reported_and_ends_in_2(tmp_path):
     put(tmp_path, {"preds.jsonl.gz": packed[: len(packed) // 2]})
     out = tmp_path / "out"
     flags = [f"--predictions={tmp_path}/preds.jsonl.gz", f"--out={out}", "--replicates=50"]
-    done = run("evaluate", *flags, timeout=240)
+    done = run("evaluate", *flags)
     assert done.code == 2 and "cut short" in done.err.splitlines()[-1]
     report = json.loads((out / "report.json").read_text())
     assert 100 < report["rows"]["n_kept"] < 2000
@@ -335,6 +334,24 @@ def test_bad_questions_are_set_aside_and_the_others_labelled(tmp_path):
     rows = [json.loads(line) for line in (out / "supervision.jsonl").read_text().splitlines()]
     assert {row["question_id"] for row in rows} == {f"g{number}" for number in range(8)}
     assert all(marker in row["text"] for row in rows)
+
+
+def test_words_that_mean_missing_elsewhere_are_text_in_a_table_of_questions(tmp_path):
+    words = ["None", "NA", "null", "nan", "N/A"]
+    rows = [f'{word},Where is {word}?,"[""{word}""]"' for word in words]
+    table = "\n".join(["id,question,answers", *rows, 'empty,,"[""x""]"', ""])
+    put(tmp_path, {"q.csv": table.encode(), "c.jsonl": TEXTS})
+    out = tmp_path / "out"
+    with serving() as server:
+        flags = ["--dataset=own", f"--path={tmp_path}/q.csv", f"--corpus={tmp_path}/c.jsonl"]
+        more = [f"--server={server.url}", "--reader=stub", "--draws=1", "--k=1"]
+        done = run("label", *flags, *more, f"--out={out}")
+    assert done.code == 0, done.err
+    made = [json.loads(line) for line in (out / "supervision.jsonl").read_text().splitlines()]
+    assert {row["question_id"] for row in made} == set(words)
+    [rejected] = [json.loads(line) for line in (out / "rejected.jsonl").read_text().splitlines()]
+    assert rejected["line"] == 7 and rejected["raw"] == 'empty,,"[""x""]"'
+    assert rejected["reason"] == 'question="": expected text that is not blank'
 
 
 def test_resume_with_another_seed_or_other_data_is_refused_and_changes_nothing(tmp_path):

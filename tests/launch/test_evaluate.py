@@ -38,7 +38,7 @@ def evaluate(tmp_path_factory):
 
     def call(*arguments, out, **options):
         more = [f"--out={out}", "--replicates=50"]
-        return run("evaluate", *more, *arguments, timeout=120, env=env, **options)
+        return run("evaluate", *more, *arguments, env=env, **options)
 
     return call
 
@@ -150,6 +150,40 @@ def test_one_class_is_reported_with_nulls_and_reasons(evaluate, tmp_path):
     assert cells["auroc"]["estimate"] is None and "only one class" in cells["auroc"]["reason"]
     assert cells["accuracy"]["estimate"] == 0
     assert "AUROC: only one class" in (tmp_path / "out" / "report.md").read_text()
+
+
+def test_one_row_alone_has_figures_and_reasons_for_those_it_cannot_have(evaluate, tmp_path):
+    path = _write(tmp_path / "p.jsonl", [_row("only", 0.75, 1)])
+    done = evaluate(f"--predictions={path}", out=tmp_path / "out")
+    assert done.code == 0, done.err
+    cells = _report(tmp_path / "out")["methods"]["p"]["metrics"]
+    assert cells["brier"]["estimate"] == 0.0625 and cells["ece"]["estimate"] == 0.25
+    assert cells["auroc"]["estimate"] is None and "only one class" in cells["auroc"]["reason"]
+
+
+def test_ids_are_exact_text_and_copies_count_once(evaluate, tmp_path):
+    """Words that mean "missing" elsewhere are ids; 1 and "1" are one; beyond 2**53 they differ."""
+    ids = [1, 2**53, 2**53 + 1, "None", "NA", "null", "nan", "N/A"]
+    rows = [_row(key, 0.5 + place / 20, place % 2) for place, key in enumerate(ids)]
+    copies = [_row("1", 0.5, 0), _row("x", 0.5, 1), _row("x", 0.6, 1), _row("", 0.5, 1)]
+    path = _write(tmp_path / "a.jsonl", [*rows, *copies])
+    table = tmp_path / "b.csv"
+    cells = [f"{key},{0.9 - place / 20},{place % 2},," for place, key in enumerate(ids)]
+    table.write_text("\n".join(["id,confidence,correct,answered,group", *cells, ",0.5,1,,"]) + "\n")
+    done = evaluate(f"--predictions={path},{table}", "--replicates=0", out=tmp_path / "out")
+    assert done.code == 0, done.err
+    counts = _report(tmp_path / "out")["rows"]
+    assert counts["n_common"] == len(ids) and counts["n_duplicates"] == 1
+    lines = (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    reasons = {(Path(row["file"]).name, row["line"]): row["reason"] for row in rows}
+    differ = 'id="x": expected one row for method a, found 2 that differ (at 10, 11)'
+    assert reasons == {
+        ("a.jsonl", 10): differ,
+        ("a.jsonl", 11): differ,
+        ("a.jsonl", 12): 'id="": expected a text or integer id',
+        ("b.csv", 10): 'id="": expected a text or integer id',
+    }
 
 
 def test_a_cut_file_is_evaluated_as_far_as_it_goes_and_then_ends_with_2(evaluate, tmp_path):
