@@ -198,8 +198,10 @@ def _bootstrap(functions, level, arrays, base, plan: Plan, key, indices) -> dict
     count = indices.shape[0]
     estimates = {name: call_metric(fn, arrays, base) for name, fn in functions}
     if not count:
-        empty = {name: jnp.zeros((0, *value.shape), value.dtype) for name, value in estimates.items()}
-        return {name: _interval(estimates[name], empty[name], level) for name in estimates}
+        return {
+            name: _interval(value, jnp.zeros((0, *value.shape), value.dtype), level)
+            for name, value in estimates.items()
+        }
     # As many bytes in float64 as in float32.
     wanted = 4 * CHUNK // (base.dtype.itemsize * max(base.shape[0], 1))
     pieces = -(-count // max(1, wanted))
