@@ -13,6 +13,8 @@ HIGHEST = jax.lax.Precision.HIGHEST
 
 
 class Inputs(NamedTuple):
+    """What all routers share: outcomes without evidence, gains by it (n,), target budgets."""
+
     without: jax.Array
     utility: jax.Array
     targets: jax.Array
