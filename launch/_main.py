@@ -208,4 +208,6 @@ def _mend_standard_streams() -> None:
             os.open(os.devnull, os.O_RDWR)
     for name, number in (("stdout", 1), ("stderr", 2)):
         stream = getattr(sys, name) or os.fdopen(number, "w")
+        # A terminal that cannot show a character is no reason to lose the run.
+        stream.reconfigure(errors="backslashreplace")
         setattr(sys, name, _Quiet(stream))

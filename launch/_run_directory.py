@@ -141,6 +141,9 @@ def open_run(
         raise input_error("overwrite", "true", "not both --resume and --overwrite", "drop one")
     path = Path(out)
     with _locked(path, may_hold_files=resume or overwrite):
+        for left in path.glob(".*.tmp"):  # by a writer that was killed; now the lock is ours
+            if left.is_file():
+                left.unlink()
         if overwrite:
             _check_own(path)
             _set_previous_aside(path)
@@ -179,8 +182,7 @@ def _undo(path: Path) -> None:
 
 def _entries(path: Path) -> list[str]:
     """What a run has put into the directory."""
-    passing = (PREVIOUS, f".{RECORD}.")
-    return [e for e in os.listdir(path) if e != LOCK and not e.startswith(passing)]
+    return [e for e in os.listdir(path) if e != LOCK and not e.startswith(PREVIOUS)]
 
 
 def _record(
