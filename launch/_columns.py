@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from absl import flags
 
-from calibjax import textfiles
 from calibjax.errors import closest, input_error
+from calibjax.reading import textfiles
 
 RENAME = flags.DEFINE_list(
     "rename", [], "columns to rename, FILE_NAME:OUR_NAME, such as prob:confidence"

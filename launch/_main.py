@@ -22,7 +22,7 @@ from absl import flags
 from calibjax import storage
 from calibjax.errors import InputError
 from calibjax.progress import say
-from calibjax.textlines import existing_file
+from calibjax.reading.textlines import existing_file
 from calibjax.training import distributed, signals, watchdog
 from launch import _flags
 from launch._run_directory import Follower, RunDirectory, command_line, open_run

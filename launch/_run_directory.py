@@ -18,9 +18,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from calibjax import storage, textfiles
+from calibjax import storage
 from calibjax.errors import InputError, input_error
 from calibjax.progress import say
+from calibjax.reading import textfiles
 from calibjax.training import signals
 
 LOCK, RECORD, REJECTED, PREVIOUS = ".lock", "run.json", "rejected.jsonl", ".previous"

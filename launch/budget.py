@@ -14,7 +14,7 @@ from absl import flags
 
 from calibjax import storage
 from calibjax.errors import input_error
-from calibjax.textfiles import existing_file
+from calibjax.reading.textfiles import existing_file
 from launch import _columns, _main
 from launch._budgets import parse_budgets, parse_families
 from launch._flags import MIN_REPLICATES

@@ -15,7 +15,7 @@ from absl import flags
 from calibjax import storage
 from calibjax.errors import input_error
 from calibjax.progress import say
-from calibjax.textfiles import existing_file
+from calibjax.reading.textfiles import existing_file
 from launch import _columns, _main
 from launch._flags import MIN_REPLICATES
 

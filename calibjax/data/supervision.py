@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from calibjax import storage, textfiles
+from calibjax import storage
 from calibjax.data import manifest
 from calibjax.errors import InputError
+from calibjax.reading import textfiles
+from calibjax.reading.strictjson import RowFault, shown
 from calibjax.records import SupervisionRow
-from calibjax.strictjson import RowFault, shown
 
 ROWS_PER_SHARD = 20_000
 SPLIT = "train"

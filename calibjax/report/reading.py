@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibjax import fields, textfiles
 from calibjax.errors import InputError, input_error
+from calibjax.reading import fields, textfiles
+from calibjax.reading.textfiles import Rejected, Row
 from calibjax.report.predictions import Predictions, predictions
-from calibjax.textfiles import Rejected, Row
 
 REQUIRED = ("id", "confidence", "correct")
 

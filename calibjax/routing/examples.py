@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from calibjax import fields, textfiles
 from calibjax.errors import InputError, input_error
+from calibjax.reading import fields, textfiles
+from calibjax.reading.textfiles import Rejected, Row
 from calibjax.routing.costs import FAMILIES
-from calibjax.textfiles import Rejected, Row
 
 REQUIRED = ("id", "correct_without", "correct_with")
 TOKENS = ("without_prompt", "without_output", "with_prompt", "with_output")

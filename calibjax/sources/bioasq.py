@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from calibjax.reading.strictjson import shown
+from calibjax.reading.textfiles import RowFault
 from calibjax.records import Question
 from calibjax.sources import mirage
 from calibjax.sources.fields import Candidate, id_of, make_question, text_of, without
 from calibjax.sources.layout import Layout, marks
-from calibjax.strictjson import shown
-from calibjax.textfiles import RowFault
 
 CHOICES = ("yes", "no")
 _USED = ("id", "body", "exact_answer", "snippets")

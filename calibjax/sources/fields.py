@@ -4,9 +4,9 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from calibjax.reading.strictjson import shown
+from calibjax.reading.textfiles import RowFault
 from calibjax.records import Passage, Question, passage_id
-from calibjax.strictjson import shown
-from calibjax.textfiles import RowFault
 
 # Marks in Question.meta.
 UNANSWERABLE = "unanswerable"

@@ -5,8 +5,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from calibjax import strictjson, textfiles
 from calibjax.errors import InputError, closest, input_error
+from calibjax.reading import strictjson, textfiles
+from calibjax.reading.textfiles import Records, Rejected, Row
+from calibjax.reading.textlines import TextFile
 from calibjax.records import Question
 from calibjax.sources import (
     bioasq,
@@ -27,8 +29,6 @@ from calibjax.sources import (
 )
 from calibjax.sources.fields import UNANSWERABLE
 from calibjax.sources.layout import Layout
-from calibjax.textfiles import Records, Rejected, Row
-from calibjax.textlines import TextFile
 
 # None: the set exists in our own format alone.
 LAYOUTS: dict[str, Layout | None] = {

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
+from calibjax.reading.strictjson import parse as parse_json
+from calibjax.reading.strictjson import shown
+from calibjax.reading.textfiles import RowFault
 from calibjax.records import Question
 from calibjax.sources.fields import answers_of, id_of, make_question, text_of, without
 from calibjax.sources.layout import Layout, marks
-from calibjax.strictjson import parse as parse_json
-from calibjax.strictjson import shown
-from calibjax.textfiles import RowFault
 
 _USED = ("id", "question", "possible_answers")
 _COUNTS = ("s_pop", "o_pop")

@@ -23,7 +23,7 @@ import time
 
 from absl import flags
 
-from calibjax import textfiles
+from calibjax.reading import textfiles
 from calibjax.errors import InputError
 from calibjax.training import signals
 from launch import _main

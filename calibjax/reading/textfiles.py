@@ -5,18 +5,18 @@ with file, line and reason. A file fault (no such file, UTF-16, a missing column
 than half rejected) raises InputError. Nothing is guessed: CSV cells stay text, "NA" stays "NA".
 """
 
-import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from calibjax import rowreaders, strictjson
-from calibjax.errors import InputError, closest, input_error
-from calibjax.rowreaders import Fault, Row
-from calibjax.strictjson import RowFault
-from calibjax.textlines import TextFile, existing_file
+from calibjax.errors import input_error
+from calibjax.reading import rowreaders, strictjson
+from calibjax.reading.columns import no_columns
+from calibjax.reading.rejected import Rejected, check_kept
+from calibjax.reading.rowreaders import Fault, Row
+from calibjax.reading.strictjson import RowFault
+from calibjax.reading.textlines import TextFile, existing_file
 
 __all__ = [
     "Parsed",
@@ -36,31 +36,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-# Where a column name should be: a value, so the file has no header.
-_DATA = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
 _RAW_SHOWN = 10_000
-# What users call the columns of a prediction file, for the hint of a missing column.
-_OTHER_NAMES = {
-    "confidence": ("prob", "probability", "score", "conf", "p", "y_prob", "forecast"),
-    "correct": ("label", "is_correct", "success", "y", "y_true", "target", "em"),
-    "id": ("question_id", "qid", "_id", "idx", "index", "example_id"),
-    "question": ("query", "text", "prompt"),
-    "answers": ("answer", "golds", "gold", "target"),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Rejected:
-    """A row that was set aside; `raw` is what the file says (its first 10,000 characters).
-
-    For Parquet and JSON lists it is the row as JSON. Where the reader no longer has the row,
-    `quoted` fills it in.
-    """
-
-    file: str
-    line: int
-    reason: str
-    raw: str = ""
 
 
 @dataclass(slots=True)
@@ -78,14 +55,6 @@ class Parsed(NamedTuple, Generic[T]):
 
     rows: list[T]
     rejected: list[Rejected]
-
-
-class Kept(Protocol):
-    @property
-    def rows(self) -> Sequence[Any]: ...
-
-    @property
-    def rejected(self) -> Sequence[Rejected]: ...
 
 
 def read_records(
@@ -139,7 +108,7 @@ def stream_records(
                 records.rejected.append(reject(records.path, row, str(fault)))
     missing = [key for key in required if key not in found]
     if n_read and not n_taken and missing:
-        raise _no_columns(records.path, found, missing, required, name, rename)
+        raise no_columns(records.path, found, missing, required, name, rename)
     return records, n_taken
 
 
@@ -197,34 +166,6 @@ def parse_rows(records: Records, parse: Callable[[Row], T]) -> Parsed[T]:
     return Parsed(parsed, sorted(rejected, key=lambda row: row.line))
 
 
-def check_kept(records: Kept, path: str | Path, name: str = "path") -> None:
-    """Raises InputError if nothing was kept or more than half of the rows were rejected."""
-    kept, lost = len(records.rows), len(records.rejected)
-    if kept and lost <= kept:
-        return
-    _refuse_other_json(records.rejected, path, name)
-    detail = f" ({summarise(records.rejected)})" if lost else ""
-    fix = "mend the rows" if lost else "give a file that holds rows"
-    raise InputError(f"{name}={path}: kept {kept} of {kept + lost} rows{detail}; fix: {fix}")
-
-
-def _refuse_other_json(rejected: Sequence[Rejected], path: str | Path, name: str) -> None:
-    """InputError for JSON in a file of JSON lines that is not one object a line."""
-    first = min(rejected, key=lambda row: row.line, default=None)
-    plain = str(path).removesuffix(".gz")
-    if first is None or Path(plain).suffix.lower() != ".jsonl":
-        return
-    start = first.raw.lstrip("\ufeff \t")
-    if start.startswith("["):
-        target = plain.removesuffix("l") + str(path)[len(plain) :]
-        found, fix = "a JSON list", f"mv {path} {target}"
-    elif start.strip() == "{":
-        found, fix = "an object over several lines", f"jq -c . {path} > {plain[:-6]}.lines.jsonl"
-    else:
-        return
-    raise input_error(name, path, f"one JSON object a line, found {found}", fix)
-
-
 def quoted(rejected: Sequence[Rejected]) -> list[Rejected]:
     """The same with `raw` filled in where it is empty, from one more pass over each file.
 
@@ -253,22 +194,6 @@ def _raw(entry: Row | Fault) -> str:
     if isinstance(entry, Row) and not raw:
         raw = strictjson.write(entry.data)
     return raw.decode("utf-8", "backslashreplace")[:_RAW_SHOWN]
-
-
-def summarise(rejected: Sequence[Rejected]) -> str:
-    """The three most frequent reasons, each with its count, first line and first wording."""
-    first: dict[str, Rejected] = {}
-    counts: Counter[str] = Counter()
-    for row in rejected:
-        # `confidence=1.2: expected ...` and `confidence=7: expected ...` are one reason.
-        head, colon, rest = row.reason.partition(": ")
-        key = head.split("=")[0] + rest if colon else head.split(" at ")[0]
-        first.setdefault(key, row)
-        counts[key] += 1
-    return "; ".join(
-        f"{count} x {first[key].reason}, first at line {first[key].line}"
-        for key, count in counts.most_common(3)
-    )
 
 
 def _entries(
@@ -304,7 +229,7 @@ def _check_required(
     missing = [key for key in required if not any(key in row.data for row in records.rows)]
     if records.rows and missing:
         found = {key: None for row in records.rows[:1000] for key in row.data}
-        raise _no_columns(records.path, found, missing, required, name, rename)
+        raise no_columns(records.path, found, missing, required, name, rename)
     whole = []
     for row in records.rows:
         try:
@@ -322,45 +247,9 @@ def _require(row: Row, required: Sequence[str]) -> None:
         raise RowFault(f"{missing[0]}: missing")
 
 
-def _no_columns(
-    path: str,
-    found: Mapping[str, None],
-    missing: Sequence[str],
-    required: Sequence[str],
-    name: str,
-    rename: Mapping[str, str] | None,
-) -> InputError:
-    """Names all missing columns, what there is, and what each of them may be called there."""
-    free = {key: None for key in found if key not in required}
-    near: dict[str, str] = {}
-    for wanted in missing:
-        match = _nearest_column(wanted, {key: None for key in free if key not in near.values()})
-        near |= {wanted: match} if match else {}
-    pairs = ",".join(f"{old}:{new}" for new, old in near.items())
-    absent = [wanted for wanted in missing if wanted not in near]
-    steps = [f"add {', '.join(absent)}"] if absent else []
-    if near and rename is not None:  # None: the command has no such flag
-        steps.insert(0, f"--rename={pairs} or rename in the file")
-    elif near:
-        steps.insert(0, f"rename in the file ({pairs})")
-    if any(_DATA.fullmatch(key) for key in found):
-        steps = [f"write a first line with the names of the columns, such as {','.join(required)}"]
-    what = "column" if len(missing) == 1 else "columns"
-    return InputError(
-        f"{name}={path}: no {what} {', '.join(missing)}: expected {', '.join(required)},"
-        f" found {', '.join(found)}; fix: {'; '.join(steps)}"
-    )
-
-
 def reject(path: str, row: Row, reason: str) -> Rejected:
     """`row` as a rejected one."""
     return Rejected(path, row.line, reason, _raw(row))
-
-
-def _nearest_column(wanted: str, found: Mapping[str, None]) -> str | None:
-    lower = {key.lower(): key for key in found}
-    known = [lower[key] for key in (wanted, *_OTHER_NAMES.get(wanted, ())) if key in lower]
-    return known[0] if known else closest(wanted, found)
 
 
 def _kind(path: str | Path, name: str) -> str:

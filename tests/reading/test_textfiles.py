@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from calibjax import fields, textfiles
 from calibjax.errors import InputError
-from calibjax.textfiles import Row, RowFault
+from calibjax.reading import fields, textfiles
+from calibjax.reading.textfiles import Row, RowFault
 
 N = 1000
 
@@ -271,7 +271,7 @@ def test_a_line_of_100_mb_is_set_aside_in_bounded_memory(tmp_path):
             file.write(b"x" * 2**20)
         file.write(b'"}\n{"id": "last"}\n')
     script = (
-        "import sys; from calibjax import textfiles\n"
+        "import sys; from calibjax.reading import textfiles\n"
         "records = textfiles.read_records(sys.argv[1])\n"
         "assert [row.data['id'] for row in records.rows] == ['first', 'last']\n"
         "assert [row.line for row in records.rejected] == [2], records.rejected\n"

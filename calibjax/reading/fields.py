@@ -4,9 +4,9 @@ import math
 import re
 from typing import Any
 
-from calibjax import strictjson
-from calibjax.rowreaders import Row
-from calibjax.strictjson import RowFault
+from calibjax.reading import strictjson
+from calibjax.reading.rowreaders import Row
+from calibjax.reading.strictjson import RowFault
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _TRUTH = {"true": True, "false": False, "1": True, "0": False}

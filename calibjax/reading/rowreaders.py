@@ -9,10 +9,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from calibjax import strictjson
 from calibjax.errors import InputError, input_error
-from calibjax.strictjson import RowFault
-from calibjax.textlines import MAX_LINE_BYTES, TextFile
+from calibjax.reading import strictjson
+from calibjax.reading.strictjson import RowFault
+from calibjax.reading.textlines import MAX_LINE_BYTES, TextFile
 
 # A quoted CSV cell may hold line ends; one stray quote must not swallow the rest of the file.
 _MAX_RECORD_LINES = 1000
