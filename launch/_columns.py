@@ -32,7 +32,8 @@ def renames(*files: tuple[str, str]) -> dict[str, str]:
 
 
 def _check(pairs: Mapping[str, str], files: Sequence[tuple[str, str]]) -> None:
-    missing, seen = set(pairs), {}
+    missing = set(pairs)
+    seen: dict[str, Mapping[str, None]] = {}
     for flag, path in files:
         found = textfiles.find_columns(path, pairs, name=flag)
         _check_targets(pairs, found, path)

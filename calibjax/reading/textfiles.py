@@ -117,7 +117,8 @@ def find_columns(path: str | Path, wanted: Iterable[str], *, name: str = "path")
 
     Rows without a column have no part in it, so a name that is missing was looked for everywhere.
     """
-    left, found = set(wanted), {}
+    left = set(wanted)
+    found: dict[str, None] = {}
     for entry in _scan(Records(str(path)), None, name):
         if isinstance(entry, Row):
             found |= dict.fromkeys(entry.data)
