@@ -39,7 +39,8 @@ def no_columns(
         steps.insert(0, f"--rename={pairs} or rename in the file")
     elif near:
         steps.insert(0, f"rename in the file ({pairs})")
-    if any(_DATA.fullmatch(key) for key in found):
+    is_table = path.removesuffix(".gz").lower().endswith((".csv", ".tsv"))
+    if is_table and any(_DATA.fullmatch(key) for key in found):
         steps = [f"write a first line with the names of the columns, such as {','.join(required)}"]
     what = "column" if len(missing) == 1 else "columns"
     return InputError(
