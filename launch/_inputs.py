@@ -188,19 +188,6 @@ def check_forecaster() -> None:
         raise input_error("forecaster", FORECASTER.value, expected, _FORECASTER_FIX)
 
 
-def forecaster(backbone: str, method: str) -> Any:
-    """--forecaster, which must have been trained as `method`."""
-    from calibjax.forecaster import Forecaster
-
-    if not FORECASTER.value:
-        raise input_error("forecaster", "", "a trained forecaster", _FORECASTER_FIX)
-    loaded = Forecaster.load(FORECASTER.value, backbone=backbone)
-    if loaded.method != method.replace("_no_rerank", ""):
-        expected = f"a method that {FORECASTER.value} was trained for"
-        raise input_error("method", method, expected, f"--method={loaded.method}")
-    return loaded
-
-
 def forecasts(backbone: str | None) -> Callable[[Sequence[Any]], list[float]]:
     """A function of pairs (query, passage, temperature): the forecasts of --forecaster."""
     from calibjax.forecaster import Forecaster

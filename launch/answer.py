@@ -9,6 +9,7 @@ from typing import Any
 
 from absl import flags
 
+from calibjax.errors import input_error
 from launch import _inputs, _main
 
 PATH = flags.DEFINE_string("path", None, "file of questions")
@@ -66,7 +67,7 @@ def main() -> None:
         from calibjax.supervision.labels import sample_questions
 
         with out.stage("load"):
-            forecaster = _inputs.forecaster(BACKBONE.value, METHOD.value)
+            forecaster = _forecaster()
             loaded = _inputs.questions(out, PATH.value, split=SPLIT.value)
             chosen = sample_questions(loaded.questions, LIMIT.value, _main.FLAGS.seed)
             retriever = _inputs.retriever(_inputs.passages(out, loaded.questions))
@@ -97,6 +98,20 @@ def main() -> None:
                 directory=out.path / "stages",
             )
         _write(out, answers, loaded.counts)
+
+
+def _forecaster() -> Any:
+    """--forecaster, which must have been trained as --method."""
+    from calibjax.forecaster import Forecaster
+
+    if not _inputs.FORECASTER.value:
+        fix = "--forecaster=RUN/checkpoint, written by launch.train"
+        raise input_error("forecaster", "", "a trained forecaster", fix)
+    loaded = Forecaster.load(_inputs.FORECASTER.value, backbone=BACKBONE.value)
+    if loaded.method != METHOD.value.replace("_no_rerank", ""):
+        expected = f"a method that {_inputs.FORECASTER.value} was trained for"
+        raise input_error("method", METHOD.value, expected, f"--method={loaded.method}")
+    return loaded
 
 
 def _write(out: Any, answers: list[Any], counts: dict[str, int]) -> None:
