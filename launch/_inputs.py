@@ -175,6 +175,9 @@ def _in_process(source: str) -> Any:
     from calibjax.generation import Sampler
     from calibjax.supervision.asking import Model
 
+    for flag in (MAX_CALLS, MAX_COST):
+        if flag.value is not None:
+            raise input_error(flag.name, flag.value, "a --server to call", "drop it")
     decoder = load_decoder(source)
     # Readers and users are asked in chats: without a template none would get as far as a reply.
     decoder.tokenizer.encode_chat([{"role": "user", "content": "Hi"}])

@@ -117,6 +117,13 @@ CASES: dict[str, Case] = {
     ),
     "09 resume and overwrite": evaluate("--predictions=DIR/preds.jsonl", "--resume", "--overwrite"),
     "11 server without a scheme": label("--path=DIR/q.jsonl", "--server=localhost:8000"),
+    "11 a budget without a server": label("--path=DIR/q.jsonl", "--max_calls=5"),
+    "11 a budget without prices": label(
+        "--path=DIR/q.jsonl", "--server=http://localhost:1", "--max_cost=5"
+    ),
+    "11 prices that are none": label(
+        "--path=DIR/q.jsonl", "--server=http://localhost:1", "--token_prices=cheap"
+    ),
     "12 unknown backbone": label("--path=DIR/q.jsonl", "--reader=nobody/no-such-model"),
     "12 unknown data set": Case(
         "label", ["--dataset=hotpotqq", "--path=DIR/q.jsonl", "--out=DIR/out"], {"q.jsonl": ASKED}
@@ -126,6 +133,8 @@ CASES: dict[str, Case] = {
     "12 unknown method": Case("answer", ["--method=calibrg", "--out=DIR/out"]),
     "12 unknown preset": Case("quickstart", ["--preset=fixd", "--out=DIR/out"]),
     "12 no forecaster": Case("answer", ["--out=DIR/out"]),
+    "12 unknown data set without a file": Case("label", ["--dataset=hotpot_qq", "--out=DIR/out"]),
+    "12 missing forecaster": Case("answer", ["--forecaster=DIR/missing", "--out=DIR/out"]),
     "13 no questions": Case("quickstart", ["--dataset=hotpotqa", "--out=DIR/out"]),
     "13 empty file": on_file("preds.jsonl", b""),
     "13 header only": on_file("preds.csv", b"id,confidence,correct\n"),
