@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from calibjax.errors import input_error
-from calibjax.textfiles import Rejected, existing_file
+from calibjax.reading.textfiles import Rejected, existing_file
 
 
 class Source(NamedTuple):

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from calibjax import storage, textfiles
+from calibjax import storage
 from calibjax.abstention import RCS
 from calibjax.abstention.deciding import applied
 from calibjax.abstention.examples import TEST, TUNE, column, example_features
@@ -14,6 +14,7 @@ from calibjax.abstention.policy import decide
 from calibjax.abstention.resampling import NUM_BINS
 from calibjax.abstention.study import judge_regime
 from calibjax.errors import InputError, input_error
+from calibjax.reading import textfiles
 from launch._abstain_inputs import Source
 
 

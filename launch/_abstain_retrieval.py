@@ -33,7 +33,7 @@ RESCUE = flags.DEFINE_boolean(
 )
 LIMIT = flags.DEFINE_integer("limit", None, "only so many questions of each set", lower_bound=1)
 HARMLESS = (
-    *("server", "concurrency", "limit", "path"),
+    *(*_inputs.SERVING, "limit", "path"),
     *("examples", "fit_examples", "apply", "run", "qrels", "questions"),
 )
 _DEPTH = 50

@@ -44,7 +44,7 @@ def text(preset: Preset) -> str:
 
 
 def _from_file(path: str) -> dict[str, Any]:
-    from calibjax.textfiles import existing_file
+    from calibjax.reading.textfiles import existing_file
 
     existing_file(path, "config")
     spec = importlib.util.spec_from_file_location("config_file", path)

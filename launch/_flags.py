@@ -25,6 +25,10 @@ OVERWRITE = flags.DEFINE_boolean(
 STRICT = flags.DEFINE_boolean("strict", False, "stop at the first bad row of an input file")
 COMMON = ("out", "seed", "resume", "overwrite", "strict")
 
+# 2 / (1 - level) at level 95 %: from so many replicates on, one lies beyond either end of the
+# interval on average. Of fewer it is but their range, which need not hold the estimate.
+MIN_REPLICATES = 40
+
 _WIDTH = 100
 # The flag that a stray file name most likely belongs to, by what a command takes.
 _FILE_FLAGS = ("predictions", "examples", "path", "data", "config")

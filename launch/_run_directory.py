@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import platform
+import re
 import shlex
 import shutil
 import socket
@@ -17,14 +18,16 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from calibjax import storage, textfiles
+from calibjax import storage
 from calibjax.errors import InputError, input_error
 from calibjax.progress import say
+from calibjax.reading import textfiles
 from calibjax.training import signals
 
 LOCK, RECORD, REJECTED, PREVIOUS = ".lock", "run.json", "rejected.jsonl", ".previous"
 # What this module and the compilation cache put into a directory.
 _OWN = {RECORD, REJECTED, ".cache"}
+_HASH = re.compile(r"(sha256:)?[0-9a-f]{64}")  # of a quantised decoder a word may follow
 _PACKAGES = ("calibjax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
@@ -70,9 +73,9 @@ class RunDirectory:
             raise InputError(f"{row.file}:{row.line}: {row.reason}; fix: {fix}")
         if cut:
             self._cut_files.append(cut)
-        self._rejected_rows += rejected
         self.n_rejected += len(rejected)
         if rejected:
+            self._rejected_rows += textfiles.quoted(rejected)
             storage.write_jsonl(self.path / REJECTED, self._rejected_rows)
             say(f"{len(rejected)} rows set aside in {self.path / REJECTED}")
 
@@ -139,7 +142,11 @@ def open_run(
         raise input_error("overwrite", "true", "not both --resume and --overwrite", "drop one")
     path = Path(out)
     with _locked(path, may_hold_files=resume or overwrite):
+        for left in path.glob(".*.tmp"):  # by a writer that was killed; now the lock is ours
+            if left.is_file():
+                left.unlink()
         if overwrite:
+            _check_own(path)
             _set_previous_aside(path)
         resumed = resume and bool(_entries(path))
         record = _record(path, seed, command, depends_on, resumed)
@@ -219,8 +226,30 @@ def _read_record(path: Path) -> dict[str, Any]:
 
 
 def _differs(name: str, value: Any, known: Any, path: Path) -> InputError:
+    """Says what a resumed run finds changed: of a mapping, its first entry that has."""
+    if isinstance(value, dict) and isinstance(known, dict):
+        key = next(key for key in [*known, *value] if known.get(key) != value.get(key))
+        return _differs(f"{name}[{key}]", value.get(key), known.get(key), path)
     fix = "the same flags, or --overwrite, or another --out"
-    return input_error(name, value, f"{known} as in {path / RECORD}", fix)
+    expected = f"{_brief(known)} as in {path / RECORD}"
+    if _is_hash(value) and _is_hash(known):
+        name = name.removesuffix("_sha256")
+        expected, fix = f"the content {expected}", fix.replace("flags", "file")
+    return input_error(name, _brief(value), expected, fix)
+
+
+def _is_hash(value: Any) -> bool:
+    return isinstance(value, str) and bool(_HASH.match(value))
+
+
+def _brief(value: Any) -> str:
+    """A value in a message; of a hash, as much as tells two of them apart."""
+    if value is None:
+        return "none"
+    if _is_hash(value):
+        return f"sha256:{value.removeprefix('sha256:')[:12]}"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 @contextmanager
@@ -304,6 +333,19 @@ def _unwritable(path: Path, error: Exception) -> InputError:
 def _not_empty(path: Path) -> InputError:
     fix = "--resume, --overwrite or another --out"
     return input_error("out", path, "an empty or new directory", fix)
+
+
+def _check_own(path: Path) -> None:
+    """InputError for files that no run of ours has left: --overwrite replaces runs only."""
+    entries = sorted(_entries(path))
+    if not entries or (path / PREVIOUS).exists():
+        return
+    try:
+        _read_record(path)
+    except InputError:
+        shown = ", ".join(entries[:3]) + (", ..." if len(entries) > 3 else "")
+        expected = f"an empty directory or an earlier run, found no {RECORD} of one but {shown}"
+        raise input_error("out", path, expected, "another --out") from None
 
 
 def _set_previous_aside(path: Path) -> None:

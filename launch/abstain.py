@@ -14,6 +14,7 @@ from absl import flags
 
 from calibjax.errors import input_error
 from launch import _abstain_inputs, _abstain_retrieval, _inputs, _main
+from launch._flags import MIN_REPLICATES
 
 EXAMPLES_FLAG = flags.DEFINE_list("examples", [], "files of abstain examples, one regime each")
 FIT_EXAMPLES = flags.DEFINE_list(
@@ -42,7 +43,9 @@ BELOW = flags.DEFINE_string(
     "below", "abstain", "what to do below the threshold: abstain or escalate:PIPELINE"
 )
 PLATT = flags.DEFINE_boolean("platt", False, "probabilities for signals that are none, too")
-REPLICATES = flags.DEFINE_integer("replicates", 2000, "bootstrap replicates", lower_bound=1)
+REPLICATES = flags.DEFINE_integer(
+    "replicates", 2000, "bootstrap replicates", lower_bound=MIN_REPLICATES
+)
 flags.adopt_module_key_flags(_inputs)
 flags.adopt_module_key_flags(_abstain_retrieval)
 

@@ -52,16 +52,15 @@ SHOW = flags.DEFINE_boolean("show_confidence", True, "the user model reads the c
 flags.adopt_module_key_flags(_inputs)
 
 EXAMPLES = (
-    "python -m launch.answer --forecaster=runs/train --limit=20 --out=runs/answer",
-    "python -m launch.answer --forecaster=runs/train --dataset=own --path=questions.jsonl"
-    " --corpus=passages.jsonl --temperature=1.2 --out=runs/own",
+    "python -m launch.answer --forecaster=runs/train/checkpoint --limit=20 --out=runs/answer",
+    "python -m launch.answer --forecaster=runs/train/checkpoint --dataset=own"
+    " --path=questions.jsonl --corpus=passages.jsonl --temperature=1.2 --out=runs/own",
 )
 
 
 def main() -> None:
     files = {"path": PATH.value, "corpus": _inputs.CORPUS.value}
-    harmless = ("server", "concurrency")
-    with _main.open_out(main, files=files, harmless=harmless) as out:
+    with _main.open_out(main, files=files, harmless=_inputs.SERVING) as out:
         from calibjax.pipeline.answer import answer
         from calibjax.pipeline.decision import Deciding
         from calibjax.supervision.grading import make_grader
@@ -75,7 +74,7 @@ def main() -> None:
             models: dict[str, Any] = {}
             reader = _inputs.model(READER.value, "reader", models)
             user = _inputs.model(USER.value or READER.value, "user", models)
-            out.check_same("models", [reader.name, user.name])
+            out.check_same("models", {"reader": reader.name, "user": user.name})
         with out.stage("answer"):
             answers = answer(
                 chosen,
@@ -106,7 +105,7 @@ def _forecaster() -> Any:
     from calibjax.forecaster import Forecaster
 
     if not _inputs.FORECASTER.value:
-        fix = "--forecaster=DIR, written by launch.train or launch.quickstart"
+        fix = "--forecaster=RUN/checkpoint, written by launch.train"
         raise input_error("forecaster", "", "a trained forecaster", fix)
     loaded = Forecaster.load(_inputs.FORECASTER.value, backbone=BACKBONE.value)
     if loaded.method != METHOD.value.replace("_no_rerank", ""):

@@ -14,9 +14,10 @@ from absl import flags
 
 from calibjax import storage
 from calibjax.errors import input_error
-from calibjax.textfiles import existing_file
+from calibjax.reading.textfiles import existing_file
 from launch import _columns, _main
 from launch._budgets import parse_budgets, parse_families
+from launch._flags import MIN_REPLICATES
 
 EXAMPLES_FILE = flags.DEFINE_string("examples", None, "file of outcomes, see launch.outcomes")
 BUDGETS = flags.DEFINE_string(
@@ -51,7 +52,7 @@ ALPHA = flags.DEFINE_float(
     "alpha", 0.05, "how often the conservative rules may break a budget, up to 0.5"
 )
 REPLICATES = flags.DEFINE_integer(
-    "replicates", 2000, "bootstrap replicates behind each interval", lower_bound=1
+    "replicates", 2000, "bootstrap replicates behind each interval", lower_bound=MIN_REPLICATES
 )
 flags.adopt_module_key_flags(_columns)
 EXAMPLES = (
@@ -74,7 +75,7 @@ def main() -> None:
     # What JAX needs a second to import comes after the checks that can fail without it.
     from calibjax.routing import examples
 
-    outcomes = examples.load(path, rename=_columns.renames())
+    outcomes = examples.load(path, rename=_columns.renames(("examples", path)))
     with _main.open_out(main, files={"examples": path}) as run:
         run.reject(outcomes.rejected, cut=path if outcomes.truncated else None)
         report = _report(run, outcomes, budgets, families)

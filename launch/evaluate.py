@@ -15,8 +15,9 @@ from absl import flags
 from calibjax import storage
 from calibjax.errors import input_error
 from calibjax.progress import say
-from calibjax.textfiles import existing_file
+from calibjax.reading.textfiles import existing_file
 from launch import _columns, _main
+from launch._flags import MIN_REPLICATES
 
 PREDICTIONS = flags.DEFINE_list(
     "predictions", None, "prediction files, separated by commas; one method a file or a column"
@@ -28,7 +29,10 @@ NUM_MASS_BINS = flags.DEFINE_integer(
     "num_mass_bins", 10, "bins of equal size of the second ECE", lower_bound=1
 )
 REPLICATES = flags.DEFINE_integer(
-    "replicates", 2000, "bootstrap replicates behind each interval", lower_bound=1
+    "replicates",
+    2000,
+    f"bootstrap replicates behind each interval, at least {MIN_REPLICATES}; 0: no intervals",
+    lower_bound=0,
 )
 HUMAN = flags.DEFINE_string(
     "human", None, "file with columns `human` and `user`: two judgements of the same rows"
@@ -49,12 +53,16 @@ def main() -> None:
     paths += [("human", HUMAN.value)] if HUMAN.value else []
     if not paths:
         raise input_error("predictions", "", "a file", "--predictions=FILE[,FILE]")
+    if 0 < REPLICATES.value < MIN_REPLICATES:
+        expected = f"at least {MIN_REPLICATES} for a 95 % interval, or 0 for none"
+        raise input_error("replicates", REPLICATES.value, expected, "--replicates=2000")
     for name, path in paths:
         existing_file(path, name)
     # What JAX needs a second to import comes after the checks that can fail without it.
     from calibjax.report import predictions, reading
 
-    loaded = reading.load(files, rename=_columns.renames())
+    rename = _columns.renames(*paths)
+    loaded = reading.load(files, rename=rename)
     methods, n_common = predictions.pair(loaded.methods)
     rows = {
         "n_kept": loaded.n_kept,
@@ -66,7 +74,8 @@ def main() -> None:
     }
     resampling = {"replicates": REPLICATES.value, "seed": flags.FLAGS.seed}
     with _main.open_out(main, harmless=("predictions", "human", "pdf")) as run:
-        run.check_same("inputs", {path: storage.sha256_file(path) for _, path in paths})
+        for flag, path in paths:
+            run.check_same(f"{flag}[{path}]", f"sha256:{storage.sha256_file(path)}")
         run.reject(loaded.rejected, cut=next(iter(loaded.truncated), None))
         with run.stage("figures"):
             from calibjax.report import summary
@@ -79,7 +88,7 @@ def main() -> None:
                 **resampling,
             )
         if HUMAN.value:
-            report["agreement"] = _agreement(HUMAN.value, methods, run, resampling)
+            report["agreement"] = _agreement(HUMAN.value, rename, methods, run, resampling)
         with run.stage("report"):
             from calibjax.report import writer
 
@@ -88,13 +97,17 @@ def main() -> None:
 
 
 def _agreement(
-    path: str, methods: Mapping[str, Any], run: Any, resampling: Mapping[str, int]
+    path: str,
+    rename: Mapping[str, str],
+    methods: Mapping[str, Any],
+    run: Any,
+    resampling: Mapping[str, int],
 ) -> dict[str, Any]:
     """Of the two judges in a file; confidences that it lacks are the first method's, by id."""
     from calibjax.report import human
 
     with run.stage("agreement"):
-        judgements = human.load(path, rename=_columns.renames())
+        judgements = human.load(path, rename=rename)
         run.reject(judgements.rejected, cut=path if judgements.truncated else None)
         first = next(iter(methods.values()), None)
         known = dict(zip(first.ids, first.confidence, strict=True)) if first else {}

@@ -55,7 +55,7 @@ def main() -> None:
     with _main.open_out(
         main,
         files={"path": PATH.value, "corpus": _inputs.CORPUS.value},
-        harmless=("server", "concurrency", "batch_size", "limit"),
+        harmless=(*_inputs.SERVING, "batch_size", "limit"),
     ) as out:
         with out.stage("load"):
             loaded = _inputs.questions(out, PATH.value, split=SPLIT.value)
@@ -70,7 +70,7 @@ def main() -> None:
             models: dict[str, Any] = {}
             reader = _inputs.model(READER.value, "reader", models)
             user = _inputs.model(USER.value or READER.value, "user", models)
-            out.check_same("models", [reader.name, user.name])
+            out.check_same("models", {"reader": reader.name, "user": user.name})
             forecasts = _inputs.forecasts(READER.value) if SHOW.value == "self" else None
         grader = make_grader(GRADER.value, reader.generator)
         labeller = Labeller(reader, user, grader, out.path / "stages", _settings())

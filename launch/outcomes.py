@@ -53,7 +53,8 @@ EXAMPLES = (
 
 def main() -> None:
     files = {"path": PATH.value, "corpus": _inputs.CORPUS.value}
-    harmless = ("server", "concurrency", "batch_size", "limit")
+    _inputs.check_forecaster()
+    harmless = (*_inputs.SERVING, "batch_size", "limit")
     with _main.open_out(main, files=files, harmless=harmless) as out:
         with out.stage("load"):
             loaded = _inputs.questions(out, PATH.value, split=SPLIT.value)
@@ -68,7 +69,7 @@ def main() -> None:
             probes, seconds = _search(out, loaded.questions, chosen)
         with out.stage("answer"):
             reader = _inputs.model(READER.value, "reader", {})
-            out.check_same("models", [reader.name])
+            out.check_same("models", {"reader": reader.name})
             answerer = outcomes.Answerer(reader, out.path / "stages", _settings())
             answers = answerer.answer(chosen, probes)
         extra = {}

@@ -8,8 +8,9 @@ import random
 import numpy as np
 import pytest
 
-from calibjax import storage, textfiles
+from calibjax import storage
 from calibjax.errors import InputError
+from calibjax.reading import textfiles
 from calibjax.records import Passage
 
 

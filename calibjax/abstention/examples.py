@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibjax import fields, strictjson, textfiles
 from calibjax.abstention.score_features import Features, batch_features, pooled_lists, score_lists
 from calibjax.errors import InputError, input_error
-from calibjax.textfiles import Rejected, Row, RowFault
+from calibjax.reading import fields, strictjson, textfiles
+from calibjax.reading.textfiles import Rejected, Row, RowFault
 
 TUNE, TEST = "tune", "test"
 _JSON_CELLS = ("hop1_scores", "hop2_scores", "hop2_ids", "scores", "pipelines")
@@ -307,7 +307,7 @@ def _unique(
             continue
         lines = ", ".join(str(line) for line, _ in group)
         reason = f'id="{key}": expected one row, found {len(group)} that differ (at {lines})'
-        rejected += [Rejected(path, line, reason, key) for line, _ in group]
+        rejected += [Rejected(path, line, reason) for line, _ in group]
     return kept, rejected, repeated
 
 

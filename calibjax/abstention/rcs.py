@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import expit
 
-from calibjax import storage, textfiles
+from calibjax import storage
 from calibjax.abstention.score_features import HOP2, HOP2_MISSING, Features
 from calibjax.errors import input_error
+from calibjax.reading import textfiles
 
 _TOLERANCE = 1e-7
 _MAX_STEPS = 200

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from calibjax import fields, textfiles
 from calibjax.abstention.examples import Example
 from calibjax.errors import InputError
+from calibjax.reading import fields, textfiles
+from calibjax.reading.textfiles import Rejected
 from calibjax.retrieval.trec import Qrels, Run
-from calibjax.textfiles import Rejected
 
 
 class Joined(NamedTuple):

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from calibjax import textfiles
 from calibjax.backbone import huggingface
 from calibjax.backbone.bert import ACTIVATIONS, BertConfig, Pooling, parameter_shapes
 from calibjax.errors import InputError, input_error
+from calibjax.reading import textfiles
 
 _TOP = {
     "word_embedding": "embeddings.word_embeddings.weight",

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from calibjax import textfiles
 from calibjax.backbone import config as configs
 from calibjax.backbone import fused, weight_files, weights
 from calibjax.backbone.safetensors_file import SafetensorsFile
 from calibjax.errors import InputError, input_error
+from calibjax.reading import textfiles
 
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"

@@ -14,13 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 from absl import logging
 
-from calibjax import storage, textfiles
+from calibjax import storage
 from calibjax.backbone import fused, lora, weight_files, weights
 from calibjax.backbone.config import DecoderConfig
 from calibjax.backbone.lora import Adapter
 from calibjax.backbone.metadata import Fields
 from calibjax.backbone.safetensors_file import SafetensorsFile, check_finite
 from calibjax.errors import InputError, input_error
+from calibjax.reading import textfiles
 
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"

@@ -6,9 +6,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from calibjax import strictjson
 from calibjax.backbone.weight_files import check_weight_file
 from calibjax.errors import InputError, input_error
+from calibjax.reading import strictjson
 
 _MAX_HEADER = 100_000_000
 _DTYPES = {

@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from calibjax import storage, textfiles
+from calibjax import storage
 from calibjax.errors import InputError
+from calibjax.reading import textfiles
 
 NAME = "manifest.json"
 

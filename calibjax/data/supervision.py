@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from calibjax import storage, textfiles
+from calibjax import storage
 from calibjax.data import manifest
 from calibjax.errors import InputError
+from calibjax.reading import textfiles
+from calibjax.reading.strictjson import RowFault, shown
 from calibjax.records import SupervisionRow
-from calibjax.strictjson import RowFault
 
 ROWS_PER_SHARD = 20_000
 SPLIT = "train"
@@ -83,7 +84,7 @@ def parse(data: Mapping[str, Any]) -> SupervisionRow:
     """One row from its JSON object. Raises RowFault with the field, what is there and the rule."""
     for field in _TEXTS:
         if not isinstance(data.get(field), str):
-            raise RowFault(f"{field}={data.get(field)!r}: expected text")
+            raise RowFault(f"{field}={shown(data.get(field))}: expected text")
     decisions, verdicts = data.get("decisions"), data.get("verdicts")
     if not _all_are(decisions, str) or not _all_are(verdicts, int):
         raise RowFault("decisions, verdicts: expected a list of texts and a list of 0 and 1")
@@ -128,7 +129,7 @@ def _checked(row: SupervisionRow, number: int) -> SupervisionRow:
 def _number(data: Mapping[str, Any], field: str) -> float:
     value = data.get(field)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise RowFault(f"{field}={value!r}: expected a number")
+        raise RowFault(f"{field}={shown(value)}: expected a number")
     return float(value)
 
 

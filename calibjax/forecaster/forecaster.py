@@ -166,7 +166,7 @@ class Forecaster:
 
     @classmethod
     def load(cls, path: str | os.PathLike, *, backbone: Decoder | str) -> "Forecaster":
-        """The forecaster in a directory written by `save`, or the best one of a training run.
+        """The forecaster that `save` or `save_peft` wrote, or the best one of a training run.
 
         backbone: the decoder it was trained on, or its source. Raises InputError when it is another
         one, CheckpointError when the files are damaged.

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from calibjax import storage, textfiles
+from calibjax import storage
 from calibjax.backbone import peft_files, weights
 from calibjax.backbone.lora import Adapter
 from calibjax.backbone.safetensors_file import SafetensorsFile, check_finite
@@ -24,6 +24,7 @@ from calibjax.errors import InputError, input_error
 from calibjax.forecaster.model import split_model
 from calibjax.forecaster.presets import Preset
 from calibjax.forecaster.saving import card, check_backbone, describe
+from calibjax.reading import textfiles
 from calibjax.trees import named_leaves, with_leaves
 
 if TYPE_CHECKING:

@@ -53,6 +53,9 @@ def load(path: str | os.PathLike, backbone: Decoder | str) -> "Forecaster":
     from calibjax.backbone import load_decoder
     from calibjax.forecaster.forecaster import Forecaster
 
+    if (Path(path) / "adapter_config.json").is_file():
+        decoder = load_decoder(backbone) if isinstance(backbone, str) else backbone
+        return Forecaster(decoder, key=jax.random.key(0)).load_peft(path)
     directory = _find(Path(path))
     manifest = read_manifest(directory)
     decoder = load_decoder(backbone) if isinstance(backbone, str) else backbone
@@ -68,8 +71,10 @@ def load(path: str | os.PathLike, backbone: Decoder | str) -> "Forecaster":
 
 def _find(path: Path) -> Path:
     """The verified directory that holds the arrays: `path`, or the best step of a run under it."""
+    fix = "--forecaster=RUN/checkpoint, the RUN being the --out of launch.train"
     if not path.is_dir():
-        raise input_error("forecaster", path, "a directory written by train or Forecaster.save")
+        state = "found a file" if path.exists() else "there is none"
+        raise input_error("forecaster", path, f"a directory with a forecaster; {state}", fix)
     if (path / "manifest.json").is_file():
         fault = find_fault(path)
         if fault:
@@ -78,7 +83,8 @@ def _find(path: Path) -> Path:
     for directory in (path / "checkpoint", path):
         if Checkpoints(directory).steps():
             return Checkpoints(directory).best()
-    raise input_error("forecaster", path, "a directory with manifest.json or checkpoint steps")
+    expected = "a directory that holds a trained forecaster (manifest.json, or checkpoint steps)"
+    raise input_error("forecaster", path, expected, fix)
 
 
 def check_backbone(directory: Path, trained_on: Mapping[str, Any], decoder: Decoder) -> None:

@@ -4,5 +4,6 @@ from calibjax.generation.client import OpenAIClient
 from calibjax.generation.results import Generation
 from calibjax.generation.retry import RetryPolicy
 from calibjax.generation.sampler import Sampler
+from calibjax.generation.spending import BudgetSpent, Spending
 
-__all__ = ["Generation", "OpenAIClient", "RetryPolicy", "Sampler"]
+__all__ = ["BudgetSpent", "Generation", "OpenAIClient", "RetryPolicy", "Sampler", "Spending"]

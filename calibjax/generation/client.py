@@ -14,9 +14,10 @@ from calibjax.errors import InputError, closest, input_error
 from calibjax.generation.connection import Connection
 from calibjax.generation.names import content_names
 from calibjax.generation.requests import Request
-from calibjax.generation.responses import parse_completion
+from calibjax.generation.responses import parse_completion, usage_of
 from calibjax.generation.results import Generation
 from calibjax.generation.retry import Line, Refused, Retryable, RetryPolicy
+from calibjax.generation.spending import Spending
 from calibjax.training import signals
 
 _log = logging.getLogger(__name__)
@@ -38,7 +39,8 @@ class ServerInfo(NamedTuple):
 class OpenAIClient:
     """The `generate` of `Sampler` over HTTP, with a retry policy of its own.
 
-    base_url: such as http://localhost:8000/v1; concurrency: calls in flight at most. The server
+    base_url: such as http://localhost:8000/v1; concurrency: calls in flight at most; spending:
+    counts the calls (not those of the probe) and may limit them. The server
     tokenises and applies its chat template. Samples are as reproducible as the server makes them,
     at temperature 0 too; a server's own default truncation applies where top_k is None.
     """
@@ -51,6 +53,7 @@ class OpenAIClient:
         api_key: str | None = None,
         concurrency: int = 32,
         policy: RetryPolicy = RetryPolicy(),
+        spending: Spending | None = None,
     ) -> None:
         self.base_url = _checked_url(base_url)
         self.model = model
@@ -59,6 +62,7 @@ class OpenAIClient:
         self._api_key = api_key or os.environ.get("OPENAI_API_KEY") or "unused"
         self._concurrency = concurrency
         self._policy = policy
+        self.spending = spending or Spending()
         self._info: ServerInfo | None = None
 
     def probe(self) -> ServerInfo:
@@ -87,7 +91,8 @@ class OpenAIClient:
 
         A prompt that the server refuses, or fails on to the last retry, gives samples with
         finish_reason "rejected", the reason in `error` and an empty text. Raises InputError when
-        the server refuses the job (401, 403, 404), ServerLost when it stays away.
+        the server refuses the job (401, 403, 404), ServerLost when it stays away, BudgetSpent
+        before a batch that `spending` has no room for.
         """
         request = Request.checked(
             len(prompts), max_new_tokens, temperature, top_k, top_p, num_samples, stop, seed
@@ -95,6 +100,7 @@ class OpenAIClient:
         info = self.probe()
         chats = [_chat(prompt) for prompt in prompts]
         bodies = self._bodies(chats, request, return_details and info.log_probs)
+        self.spending.begin(len(bodies))
         found = _run(self._complete_all(bodies))
         # Greedy samples are all the same, and some servers refuse to send more than one.
         results = [samples * (num_samples // len(samples)) for samples in found]
@@ -141,10 +147,24 @@ class OpenAIClient:
 
             async def work() -> None:
                 for place in places:
-                    results[place] = await _complete(connection, line, bodies[place])
+                    results[place] = await self._complete(connection, line, bodies[place])
 
             await _all_or_none([work() for _ in range(min(self._concurrency, len(bodies)))])
         return results
+
+    async def _complete(
+        self, connection: Connection, line: Line, body: dict[str, Any]
+    ) -> list[Generation]:
+        async def once() -> list[Generation]:
+            self.spending.call()
+            content = await connection.complete(body)
+            self.spending.add(usage_of(content))
+            return parse_completion(content, body["n"])
+
+        try:
+            return await line.call(once)
+        except Refused as error:
+            return [Generation("", finish_reason="rejected", error=str(error))] * body["n"]
 
     async def _probe(self) -> ServerInfo:
         body: dict[str, Any] = {
@@ -185,18 +205,6 @@ class OpenAIClient:
 
     def _connect(self) -> Connection:
         return Connection(self.base_url, self.model, self._api_key, self._policy)
-
-
-async def _complete(
-    connection: Connection, line: Line, body: dict[str, Any]
-) -> list[Generation]:
-    async def once() -> list[Generation]:
-        return parse_completion(await connection.complete(body), body["n"])
-
-    try:
-        return await line.call(once)
-    except Refused as error:
-        return [Generation("", finish_reason="rejected", error=str(error))] * body["n"]
 
 
 async def _all_or_none(workers: list[Coroutine[Any, Any, None]]) -> None:

@@ -22,6 +22,15 @@ def parse_completion(content: bytes, num_samples: int) -> list[Generation]:
     return [_sample(choice) for choice in choices]
 
 
+def usage_of(content: bytes) -> Any:
+    """What a response body says of its token counts, or None."""
+    try:
+        body = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    return body.get("usage") if isinstance(body, dict) else None
+
+
 def _sample(choice: Any) -> Generation:
     try:
         text, reason = choice["message"]["content"], choice.get("finish_reason")

@@ -33,17 +33,37 @@ from calibjax.metrics.calibration import (
     expected_calibration_error,
     expected_calibration_error_details,
 )
+from calibjax.metrics.conformal import (
+    ConformalThreshold,
+    ScoreThreshold,
+    conformal_score_threshold,
+    conformal_score_threshold_details,
+    conformal_threshold,
+    conformal_threshold_details,
+)
+from calibjax.metrics.coverage import (
+    ConfidentWrong,
+    CoverageDetails,
+    accuracy_at_coverage,
+    accuracy_at_coverage_details,
+    confident_wrong_answer_rate,
+    confident_wrong_answer_rate_details,
+    cwar_at_coverage,
+    cwar_at_coverage_details,
+)
+from calibjax.metrics.deployable import (
+    DeployableDetails,
+    DeployableFrontier,
+    deployable_frontier,
+    deployable_frontier_details,
+)
 from calibjax.metrics.discrimination import (
     AurocDetails,
     auroc,
     auroc_details,
 )
 from calibjax.metrics.frontier import (
-    DeployableDetails,
-    DeployableFrontier,
     FrontierDetails,
-    deployable_frontier,
-    deployable_frontier_details,
     exact_frontier,
     exact_frontier_details,
     oracle_frontier,
@@ -84,19 +104,11 @@ from calibjax.metrics.retrieval import (
 )
 from calibjax.metrics.selective import (
     AccuracyCoverageDetails,
-    ConfidentWrong,
-    CoverageDetails,
     CurveDetails,
-    accuracy_at_coverage,
-    accuracy_at_coverage_details,
     accuracy_coverage_curve,
     accuracy_coverage_curve_details,
     area_under_accuracy_coverage,
     area_under_accuracy_coverage_details,
-    confident_wrong_answer_rate,
-    confident_wrong_answer_rate_details,
-    cwar_at_coverage,
-    cwar_at_coverage_details,
     normalized_accuracy_coverage_gain,
     normalized_accuracy_coverage_gain_details,
 )
@@ -108,15 +120,9 @@ from calibjax.metrics.study import (
     violation_rate,
 )
 from calibjax.metrics.thresholds import (
-    ConformalThreshold,
     CwarThreshold,
     CwarThresholdDetails,
-    ScoreThreshold,
     clopper_pearson_upper,
-    conformal_score_threshold,
-    conformal_score_threshold_details,
-    conformal_threshold,
-    conformal_threshold_details,
     cwar_threshold,
     cwar_threshold_details,
 )

@@ -128,3 +128,8 @@ def count_lookup(ranking: Ranking, right: jax.Array, weight: jax.Array, count: j
     inside = jnp.maximum(ends - above, jnp.finfo(ends.dtype).tiny)[position]
     right_inside = (before(rights, ranking.end) - right_above)[position]
     return right_above[position] + right_inside * ((count - above[position]) / inside)
+
+
+def last_true(flags: jax.Array) -> jax.Array:
+    """1 + index of the last True, 0 for none."""
+    return jnp.max(jnp.where(flags, jnp.arange(1, flags.shape[0] + 1, dtype=jnp.int32), 0))

@@ -59,9 +59,9 @@ def bootstrap(
     entry a row on its first axis. A metric returns a number or an array (for instance one entry a
     method); the fields of the result have its shape. key: `jax.random.key(seed)`; replicate b
     depends on (key, b) alone, so all metrics and methods are paired and 1000 replicates are the
-    first 1000 of 2000. cluster (n,): labels of units that are drawn whole, such as the question;
-    stratify (n,): labels within which rows are drawn. weight (n,): multiplies the draws; where (n,)
-    bool.
+    first 1000 of 2000; 0 gives the estimates alone, with NaN for the intervals. cluster (n,):
+    labels of units that are drawn whole, such as the question; stratify (n,): labels within which
+    rows are drawn. weight (n,): multiplies the draws; where (n,) bool.
 
     An undefined replicate (one class only) is dropped; `n_valid` counts the rest, and the interval
     is NaN when fewer than 90 % are defined. The interval describes the sampling of these rows: not
@@ -131,8 +131,8 @@ def _check(metrics, arrays, num_replicates, confidence_level) -> Fraction:
         raise input_error("metrics", dict(metrics), "at least one name and function")
     if not arrays:
         raise input_error("arrays", dict(arrays), "at least one named array")
-    if not isinstance(num_replicates, (int, np.integer)) or num_replicates < 1:
-        raise input_error("num_replicates", num_replicates, "a static integer of at least 1")
+    if not isinstance(num_replicates, (int, np.integer)) or num_replicates < 0:
+        raise input_error("num_replicates", num_replicates, "a static integer of at least 0")
     level = Fraction(str(confidence_level))
     if not 0 < level < 1:
         raise input_error("confidence_level", confidence_level, "a number between 0 and 1")
@@ -196,6 +196,12 @@ def _shape(fn: Callable, arrays: dict, weight: jax.Array) -> None:
 def _bootstrap(functions, level, arrays, base, plan: Plan, key, indices) -> dict:
     """One program: estimates, weights chunk by chunk, replicates and their quantiles."""
     count = indices.shape[0]
+    estimates = {name: call_metric(fn, arrays, base) for name, fn in functions}
+    if not count:
+        return {
+            name: _interval(value, jnp.zeros((0, *value.shape), value.dtype), level)
+            for name, value in estimates.items()
+        }
     # As many bytes in float64 as in float32.
     wanted = 4 * CHUNK // (base.dtype.itemsize * max(base.shape[0], 1))
     pieces = -(-count // max(1, wanted))
@@ -212,7 +218,6 @@ def _bootstrap(functions, level, arrays, base, plan: Plan, key, indices) -> dict
 
     results = jax.lax.map(evaluate, padded.reshape(pieces, chunk))
     results = jax.tree.map(lambda x: x.reshape((-1,) + x.shape[2:])[:count], results)
-    estimates = {name: call_metric(fn, arrays, base) for name, fn in functions}
     return {name: _interval(estimates[name], results[name], level) for name in estimates}
 
 
@@ -237,7 +242,8 @@ def _gathered(name, fn, arrays, base, plan, key, num_replicates):
     draw = jax.jit(lambda b: row_weights(plan, key, b))
     replicates = [call(np.asarray(draw(b))) for b in range(num_replicates)]
     estimate = call((base > 0).astype(np.int64))
-    return jnp.asarray(estimate), jnp.asarray(np.stack(replicates))
+    drawn = np.array(replicates).reshape(-1, *estimate.shape)
+    return jnp.asarray(estimate), jnp.asarray(drawn)
 
 
 def percentile_interval(
@@ -257,6 +263,9 @@ def percentile_interval(
 
 @functools.partial(jax.jit, static_argnums=1)
 def _quantiles(replicates: jax.Array, level: Fraction) -> tuple[jax.Array, ...]:
+    if not replicates.shape[0]:
+        shape = replicates.shape[1:]
+        return jnp.full(shape, jnp.nan), jnp.full(shape, jnp.nan), jnp.zeros(shape, jnp.int32)
     if not jnp.issubdtype(replicates.dtype, jnp.floating):
         replicates = replicates.astype(jnp.float32)
     ordered = jnp.sort(replicates, axis=0)  # NaN last

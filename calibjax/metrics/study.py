@@ -19,7 +19,7 @@ from calibjax.metrics._resampling import make_plan, row_weights
 from calibjax.metrics._validation import LABEL, SCORE, check_rows, raise_first_fault
 from calibjax.metrics.bootstrap import Interval, interval_of
 from calibjax.metrics.budget import budget_counts
-from calibjax.metrics.frontier import DeployableFrontier
+from calibjax.metrics.deployable import DeployableFrontier
 from calibjax.metrics.splits import Splits
 
 # Elements of one block of running totals (rows x splits x five columns): 64 MB in float32.

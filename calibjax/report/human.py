@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax import fields, metrics, textfiles
+from calibjax import metrics
 from calibjax.errors import input_error
-from calibjax.textfiles import Rejected, Row
+from calibjax.reading import fields, textfiles
+from calibjax.reading.textfiles import Rejected, Row
 
 JUDGES = ("human", "user")
 _OTHERS = ("id", "confidence", "group")

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibjax import fields, textfiles
 from calibjax.errors import InputError, input_error
+from calibjax.reading import fields, textfiles
+from calibjax.reading.textfiles import Rejected, Row
 from calibjax.report.predictions import Predictions, predictions
-from calibjax.textfiles import Rejected, Row
 
 REQUIRED = ("id", "confidence", "correct")
 
@@ -201,7 +201,7 @@ def _reject_conflicts(
                 f'id="{key}": expected one row for method {method},'
                 f" found {len(copies)} that differ (at {', '.join(places)})"
             )
-            rejected += [Rejected(str(paths[file]), line, reason, key) for file, line in copies]
+            rejected += [Rejected(str(paths[file]), line, reason) for file, line in copies]
     return rejected
 
 

@@ -16,6 +16,8 @@ from calibjax.report.predictions import Predictions
 
 # The bootstrap folds in its replicates 0, 1, ...; this number is out of their reach.
 NULL_STREAM = 2**32 - 1
+# Of the null reference, which is no interval, where no replicates are asked for.
+_NULL_DRAWS = 2000
 _NAMES = (*schema.METRICS, *(name + schema.ANSWERED for name in schema.METRICS))
 
 
@@ -37,7 +39,8 @@ def summarise(
     `across_outcomes` holds the figures that remain comparable. Undefined figures are None with a
     `reason`. `rows` is copied into the report, with n_kept and n_rejected added if absent.
 
-    All arithmetic is float64: in float32, confidences of 1 - 1e-9 and 1 would tie.
+    replicates: 0 leaves the intervals out. All arithmetic is float64: in float32, confidences of
+    1 - 1e-9 and 1 would tie.
     """
     for name, method in methods.items():
         if not len(method):
@@ -205,7 +208,7 @@ def _cells(
         }
         if cell["estimate"] is None:
             cell |= {"low": None, "high": None, "reason": "undefined for one of the methods"}
-        elif cell["low"] is None:
+        elif cell["low"] is None and settings["replicates"]:
             valid, wanted = cell["n_valid"], settings["replicates"]
             cell["reason"] = f"no interval: defined in {valid} of {wanted} bootstrap replicates"
         cells[name] = cell
@@ -242,7 +245,7 @@ def _parts(
         method.confidence,
         # Not the key of the bootstrap, whose draws must stay independent of these.
         key=jax.random.fold_in(jax.random.key(settings["seed"]), NULL_STREAM),
-        num_draws=settings["replicates"],
+        num_draws=settings["replicates"] or _NULL_DRAWS,
         num_bins=settings["num_bins"],
     )
     for name in ("ece", "ece_mass"):

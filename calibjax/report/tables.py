@@ -83,6 +83,8 @@ def interval(cell: Mapping[str, Any], digits: int = 3) -> str:
 def settings_line(report: Mapping[str, Any]) -> str:
     """One sentence on how the intervals were made."""
     settings = report["settings"]
+    if not settings["replicates"]:
+        return "No intervals (0 bootstrap replicates)"
     unit = "groups" if settings.get("cluster") == "group" else "rows"
     percent = number(100 * settings["confidence_level"], 1).removesuffix(".0")
     return (

@@ -12,11 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibjax import storage, strictjson, textfiles
+from calibjax import storage
 from calibjax.errors import input_error
-from calibjax.strictjson import RowFault
-from calibjax.textfiles import Rejected
-from calibjax.textlines import TextFile
+from calibjax.reading import strictjson, textfiles
+from calibjax.reading.strictjson import RowFault
+from calibjax.reading.textfiles import Rejected
+from calibjax.reading.textlines import TextFile
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _BEIR_HEADER = ["query-id", "corpus-id", "score"]

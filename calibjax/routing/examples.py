@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from calibjax import fields, textfiles
 from calibjax.errors import InputError, input_error
+from calibjax.reading import fields, textfiles
+from calibjax.reading.textfiles import Rejected, Row
 from calibjax.routing.costs import FAMILIES
-from calibjax.textfiles import Rejected, Row
 
 REQUIRED = ("id", "correct_without", "correct_with")
 TOKENS = ("without_prompt", "without_output", "with_prompt", "with_output")
@@ -184,7 +184,7 @@ def _unique(
             continue
         lines = ", ".join(str(e.line) for e in group)
         reason = f"id={id}: lines {lines} share this id and differ: expected one of them"
-        rejected += [Rejected(path, e.line, reason, id) for e in group]
+        rejected += [Rejected(path, e.line, reason) for e in group]
     return kept, rejected, repeated
 
 

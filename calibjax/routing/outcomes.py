@@ -15,13 +15,13 @@ from calibjax import progress
 from calibjax.errors import InputError
 from calibjax.generation import prompts
 from calibjax.protocols import Grader, Retriever
+from calibjax.reading.textfiles import Rejected
 from calibjax.records import Hits, Passage, Question, Verdict
 from calibjax.routing import complexity, signals
 from calibjax.supervision import answers as text_rules
 from calibjax.supervision import grading
 from calibjax.supervision.asking import Model, cut_document
 from calibjax.supervision.stages import Request, Stage
-from calibjax.textfiles import Rejected
 
 ARMS = ("without", "with")
 # An answer ends with its line.

@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from calibjax.reading.strictjson import shown
+from calibjax.reading.textfiles import RowFault
 from calibjax.records import Question
 from calibjax.sources import mirage
 from calibjax.sources.fields import Candidate, id_of, make_question, text_of, without
 from calibjax.sources.layout import Layout, marks
-from calibjax.textfiles import RowFault
 
 CHOICES = ("yes", "no")
 _USED = ("id", "body", "exact_answer", "snippets")
@@ -45,7 +46,7 @@ def _answer(value: Any) -> str:
         value = value[0]
     word = value.strip().strip(".").lower() if isinstance(value, str) else None
     if word not in CHOICES:
-        raise RowFault(f"exact_answer={value!r}: expected yes or no")
+        raise RowFault(f"exact_answer={shown(value)}: expected yes or no")
     return word
 
 

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from calibjax import textfiles
 from calibjax.errors import InputError
+from calibjax.reading import textfiles
+from calibjax.reading.textfiles import Rejected, RowFault
 from calibjax.records import Passage, Question
 from calibjax.sources.fields import id_of
-from calibjax.textfiles import Rejected, RowFault
 
 
 class Corpus(NamedTuple):

@@ -4,8 +4,9 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from calibjax.reading.strictjson import shown
+from calibjax.reading.textfiles import RowFault
 from calibjax.records import Passage, Question, passage_id
-from calibjax.textfiles import RowFault
 
 # Marks in Question.meta.
 UNANSWERABLE = "unanswerable"
@@ -27,7 +28,7 @@ def text_of(data: Mapping[str, Any], name: str) -> str:
     """A field that must hold text that is not blank; its outer white space is cut."""
     value = data.get(name)
     if not isinstance(value, str) or not value.strip():
-        raise RowFault(f"{name}={_shown(value)}: expected text that is not blank")
+        raise RowFault(f"{name}={shown(value)}: expected text that is not blank")
     return value.strip()
 
 
@@ -35,7 +36,7 @@ def id_of(data: Mapping[str, Any], name: str = "id") -> str:
     """An id as text; integers and text share one name space."""
     value = data.get(name)
     if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
-        raise RowFault(f"{name}={_shown(value)}: expected text or an integer")
+        raise RowFault(f"{name}={shown(value)}: expected text or an integer")
     return str(value).strip()
 
 
@@ -44,7 +45,7 @@ def texts_of(data: Mapping[str, Any], name: str) -> tuple[str, ...]:
     value = data.get(name)
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         fix = f'; fix: ["{value}"]' if isinstance(value, str) else ""
-        raise RowFault(f"{name}={_shown(value)}: expected a list of texts{fix}")
+        raise RowFault(f"{name}={shown(value)}: expected a list of texts{fix}")
     return distinct(value)
 
 
@@ -52,7 +53,7 @@ def answers_of(data: Mapping[str, Any], name: str) -> tuple[str, ...]:
     """Gold answers: texts, at least one of them not blank."""
     answers = texts_of(data, name)
     if not answers:
-        raise RowFault(f"{name}={_shown(data[name])}: expected an answer that is not blank")
+        raise RowFault(f"{name}={shown(data[name])}: expected an answer that is not blank")
     return answers
 
 
@@ -60,7 +61,7 @@ def member_of(data: Mapping[str, Any], name: str, allowed: Sequence[str]) -> str
     """A field that must hold one of a few words."""
     value = data.get(name)
     if value not in allowed:
-        raise RowFault(f"{name}={_shown(value)}: expected one of {', '.join(allowed)}")
+        raise RowFault(f"{name}={shown(value)}: expected one of {', '.join(allowed)}")
     return str(value)
 
 
@@ -122,8 +123,3 @@ def make_question(
 def without(data: Mapping[str, Any], *used: str) -> dict[str, Any]:
     """The columns of a row that the reader did not use; they go into meta."""
     return {name: value for name, value in data.items() if name not in used}
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

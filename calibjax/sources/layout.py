@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from calibjax.reading.textfiles import Row
 from calibjax.records import Question
-from calibjax.textfiles import Row
 
 
 class Layout(NamedTuple):

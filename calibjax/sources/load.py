@@ -5,8 +5,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from calibjax import strictjson, textfiles
 from calibjax.errors import InputError, closest, input_error
+from calibjax.reading import strictjson, textfiles
+from calibjax.reading.textfiles import Records, Rejected, Row
+from calibjax.reading.textlines import TextFile
 from calibjax.records import Question
 from calibjax.sources import (
     bioasq,
@@ -27,8 +29,6 @@ from calibjax.sources import (
 )
 from calibjax.sources.fields import UNANSWERABLE
 from calibjax.sources.layout import Layout
-from calibjax.textfiles import Records, Rejected, Row
-from calibjax.textlines import TextFile
 
 # None: the set exists in our own format alone.
 LAYOUTS: dict[str, Layout | None] = {
@@ -85,7 +85,7 @@ def load_questions(dataset: str, path: str | Path, *, name: str = "path") -> Loa
     parse = _parser(records, dataset, layout, name)
     parsed = textfiles.parse_rows(records, lambda row: (row.line, parse(row)))
     found = [(line, question) for line, question in parsed.rows if question is not None]
-    kept, clashing = _unique(found, records.path)
+    kept, clashing = _unique(found, records)
     rejected = sorted([*parsed.rejected, *clashing], key=lambda row: row.line)
     textfiles.check_kept(textfiles.Parsed(kept, rejected), path, name)
     counts = count(kept, rejected)
@@ -166,8 +166,8 @@ def _document(path: str | Path, flatten: Callable[..., Any], name: str) -> Recor
         if isinstance(item, dict):
             records.rows.append(Row(number, item))
         else:
-            reason = "expected a JSON object"
-            records.rejected.append(Rejected(records.path, number, reason, repr(item)[:200]))
+            reason, shown = "expected a JSON object", strictjson.write(item).decode()
+            records.rejected.append(Rejected(records.path, number, reason, shown))
     return records
 
 
@@ -199,12 +199,13 @@ def _ours(dataset: str, row: Row) -> Question:
 
 
 def _unique(
-    found: list[tuple[int, Question]], path: str
+    found: list[tuple[int, Question]], records: Records
 ) -> tuple[list[Question], list[Rejected]]:
     """Each id once. Equal copies count as one; copies that differ are all set aside."""
     copies: dict[str, list[tuple[int, Question]]] = {}
     for line, question in found:
         copies.setdefault(question.id, []).append((line, question))
+    rows = {row.line: row for row in records.rows}
     kept: list[Question] = []
     rejected: list[Rejected] = []
     for id, group in copies.items():
@@ -213,5 +214,5 @@ def _unique(
             continue
         lines = ", ".join(str(line) for line, _ in group)
         reason = f"id={id}: lines {lines} share this id and differ: expected one of them"
-        rejected.extend(Rejected(path, line, reason, q.question[:200]) for line, q in group)
+        rejected += [textfiles.reject(records.path, rows[line], reason) for line, _ in group]
     return kept, rejected

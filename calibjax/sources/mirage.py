@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from calibjax.reading.textfiles import RowFault
 from calibjax.records import Question
 from calibjax.sources.fields import Candidate, id_of, make_question, member_of, text_of, without
-from calibjax.textfiles import RowFault
 
 MARKS = "id question options answer"
 _USED = ("id", "question", "options", "answer")

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from calibjax.reading.textfiles import Row
 from calibjax.records import Question
 from calibjax.sources import mirage
 from calibjax.sources.fields import content_id, make_question, member_of, text_of, without
 from calibjax.sources.layout import Layout, marks
-from calibjax.textfiles import Row
 
 LETTERS = ("A", "B", "C", "D")
 COLUMNS = ("question", *LETTERS, "answer")

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from calibjax.reading.textfiles import RowFault
 from calibjax.records import Question
 from calibjax.sources.fields import (
     UNANSWERABLE,
@@ -15,7 +16,6 @@ from calibjax.sources.fields import (
     without,
 )
 from calibjax.sources.layout import Layout, marks
-from calibjax.textfiles import RowFault
 
 _USED = ("id", "question", "answer", "answer_aliases", "paragraphs")
 

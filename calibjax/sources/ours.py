@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from calibjax import strictjson
+from calibjax.reading import strictjson
+from calibjax.reading.textfiles import RowFault
 from calibjax.records import Question
 from calibjax.sources.fields import (
     UNANSWERABLE,
@@ -15,7 +16,6 @@ from calibjax.sources.fields import (
     texts_of,
     without,
 )
-from calibjax.textfiles import RowFault
 
 _JSON_CELLS = ("answers", "passages", "options", "meta")
 _USED = ("id", "question", "answers", "passages", "options", "meta", "dataset")

@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
+from calibjax.reading.strictjson import parse as parse_json
+from calibjax.reading.strictjson import shown
+from calibjax.reading.textfiles import RowFault
 from calibjax.records import Question
 from calibjax.sources.fields import answers_of, id_of, make_question, text_of, without
 from calibjax.sources.layout import Layout, marks
-from calibjax.strictjson import parse as parse_json
-from calibjax.textfiles import RowFault
 
 _USED = ("id", "question", "possible_answers")
 _COUNTS = ("s_pop", "o_pop")
@@ -41,7 +42,7 @@ def _count(name: str, value: Any) -> int:
         return int(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    raise RowFault(f"{name}={value!r}: expected a whole number")
+    raise RowFault(f"{name}={shown(value)}: expected a whole number")
 
 
 LAYOUT = Layout(marks("id question possible_answers"), parse)

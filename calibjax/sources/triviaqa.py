@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from calibjax.reading.textfiles import RowFault
 from calibjax.records import Question
 from calibjax.sources.fields import distinct, id_of, make_question, text_of, texts_of, without
 from calibjax.sources.layout import Layout, marks
-from calibjax.textfiles import RowFault
 
 _USED = ("Question", "QuestionId", "Answer", "SearchResults", "EntityPages")
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from calibjax.reading.textfiles import RowFault
 from calibjax.records import Question
 from calibjax.sources.fields import (
     answers_of,
@@ -17,7 +18,6 @@ from calibjax.sources.fields import (
     without,
 )
 from calibjax.sources.layout import Layout, marks
-from calibjax.textfiles import RowFault
 
 _DESCRIPTION = re.compile(r'\(description\s+(?:"((?:[^"\\]|\\.)*)"|([^()"]*))\)')
 _USED = ("utterance", "targetValue", "question", "answers")

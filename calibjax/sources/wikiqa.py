@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from calibjax.reading.textfiles import Row, RowFault
 from calibjax.records import Question
 from calibjax.sources.fields import (
     SENTENCE_ANSWERS,
@@ -15,7 +16,6 @@ from calibjax.sources.fields import (
     text_of,
 )
 from calibjax.sources.layout import Layout, marks
-from calibjax.textfiles import Row, RowFault
 
 # Names in the copies on hubs -> published names.
 _NAMES = {

@@ -15,11 +15,11 @@ import numpy as np
 
 from calibjax.generation import prompts
 from calibjax.protocols import Grader, Retriever
+from calibjax.reading.textfiles import Rejected, RowFault
 from calibjax.records import Passage, Question, SupervisionRow, Verdict
 from calibjax.supervision import grading, queries
 from calibjax.supervision.asking import Asked, Model, Reply, Sampling, cut_document, generate
 from calibjax.supervision.stages import Request, Stage
-from calibjax.textfiles import Rejected, RowFault
 
 GUIDANCE_TOKENS = 48
 # A decision is a few words; what a small model adds after them only costs time.

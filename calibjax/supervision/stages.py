@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from calibjax import storage, textfiles
+from calibjax import storage
 from calibjax.progress import bar
+from calibjax.reading import textfiles
 from calibjax.training import signals
 
 _KEY = ("question_id", "passage_id", "sha256")

@@ -20,8 +20,9 @@ import numpy as np
 from absl import logging
 from flax import traverse_util
 
-from calibjax import storage, textfiles
+from calibjax import storage
 from calibjax.errors import input_error
+from calibjax.reading import textfiles
 from calibjax.training import distributed
 from calibjax.trees import named_leaves, with_leaves
 

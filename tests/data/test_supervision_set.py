@@ -187,7 +187,7 @@ def test_rows_made_elsewhere_are_read_and_bad_ones_set_aside(tmp_path):
     parsed = supervision.read_file(path)
     assert parsed.rows == good
     assert [rejected.line for rejected in parsed.rejected] == list(range(13, 21))
-    assert parsed.rejected[1].reason == "temperature='hot': expected a number"
+    assert parsed.rejected[1].reason == 'temperature="hot": expected a number'
 
 
 def test_a_file_with_one_usable_row_is_refused(tmp_path):

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from calibjax.errors import InputError
-from calibjax.generation import OpenAIClient, RetryPolicy
+from calibjax.generation import BudgetSpent, OpenAIClient, RetryPolicy, Spending
 from calibjax.generation.retry import seconds_to_wait
 from tests.generation.stub_server import MODEL, StubServer
 
@@ -219,3 +219,36 @@ def test_it_works_inside_a_running_loop():
 
     with StubServer() as server:
         assert asyncio.run(notebook(server)) == [["a #0"]]
+
+
+def test_a_budget_of_calls_is_never_passed_and_no_answer_is_lost_to_it():
+    with StubServer({"a": [500, "ok"]}) as server:
+        client = _client(server, spending=Spending(max_calls=5))
+        assert len(client.generate(["a", "b", "c"], max_new_tokens=4)) == 3
+        assert client.spending.calls == 4  # one was made again
+        with pytest.raises(BudgetSpent, match="max_calls=5: 2 more do not fit after 4 calls"):
+            client.generate(["d", "e"], max_new_tokens=4)
+        assert client.spending.calls == 4
+        client.generate(["d"], max_new_tokens=4)
+        with pytest.raises(BudgetSpent, match="--resume"):
+            client.generate(["e"], max_new_tokens=4)
+    with StubServer({"a": [500]}) as server:
+        client = _client(server, spending=Spending(max_calls=3))
+        with pytest.raises(BudgetSpent, match="retries have used it up"):
+            client.generate(["a"], max_new_tokens=4)
+        assert client.spending.calls == 3
+
+
+def test_a_budget_of_money_counts_the_tokens_that_the_server_reports():
+    spending = Spending(max_cost=1.0, prices=(1.0, 4.0))
+    spending.begin(8)
+    spending.add({"prompt_tokens": 200_000, "completion_tokens": 100_000})
+    for nothing in (None, {}, [], {"prompt_tokens": None, "completion_tokens": -1}):
+        spending.add(nothing)
+    assert spending.cost == pytest.approx(0.6)
+    spending.begin(8)
+    spending.add({"prompt_tokens": 0, "completion_tokens": 100_000})
+    with pytest.raises(BudgetSpent, match="max_cost=1.0: it is spent"):
+        spending.begin(1)
+    with pytest.raises(InputError, match="prices of a million tokens beside it"):
+        Spending(max_cost=1.0)

@@ -27,8 +27,8 @@ def command(name: str | Path, *arguments: object) -> list[str]:
     return [sys.executable, *start, *map(str, arguments)]
 
 
-def run(name: str | Path, *arguments: object, timeout: float = 120, **options: Any) -> Done:
-    """Runs a command to its end."""
+def run(name: str | Path, *arguments: object, timeout: float = 600, **options: Any) -> Done:
+    """Runs a command to its end; the limit is for one that hangs, not for a busy machine."""
     options.setdefault("env", environment())
     done = subprocess.run(
         command(name, *arguments),

@@ -117,6 +117,13 @@ CASES: dict[str, Case] = {
     ),
     "09 resume and overwrite": evaluate("--predictions=DIR/preds.jsonl", "--resume", "--overwrite"),
     "11 server without a scheme": label("--path=DIR/q.jsonl", "--server=localhost:8000"),
+    "11 a budget without a server": label("--path=DIR/q.jsonl", "--max_calls=5"),
+    "11 a budget without prices": label(
+        "--path=DIR/q.jsonl", "--server=http://localhost:1", "--max_cost=5"
+    ),
+    "11 prices that are none": label(
+        "--path=DIR/q.jsonl", "--server=http://localhost:1", "--token_prices=cheap"
+    ),
     "12 unknown backbone": label("--path=DIR/q.jsonl", "--reader=nobody/no-such-model"),
     "12 unknown data set": Case(
         "label", ["--dataset=hotpotqq", "--path=DIR/q.jsonl", "--out=DIR/out"], {"q.jsonl": ASKED}
@@ -126,6 +133,8 @@ CASES: dict[str, Case] = {
     "12 unknown method": Case("answer", ["--method=calibrg", "--out=DIR/out"]),
     "12 unknown preset": Case("quickstart", ["--preset=fixd", "--out=DIR/out"]),
     "12 no forecaster": Case("answer", ["--out=DIR/out"]),
+    "12 unknown data set without a file": Case("label", ["--dataset=hotpot_qq", "--out=DIR/out"]),
+    "12 missing forecaster": Case("answer", ["--forecaster=DIR/missing", "--out=DIR/out"]),
     "13 no questions": Case("quickstart", ["--dataset=hotpotqa", "--out=DIR/out"]),
     "13 empty file": on_file("preds.jsonl", b""),
     "13 header only": on_file("preds.csv", b"id,confidence,correct\n"),
@@ -279,7 +288,6 @@ def test_bad_rows_of_predictions_are_set_aside_and_good_ones_evaluated(tmp_path)
         f"--predictions={tmp_path}/preds.jsonl",
         f"--out={out}",
         "--replicates=50",
-        timeout=240,
     )
     assert done.code == 0, done.err
     report = json.loads((out / "report.json").read_text())
@@ -296,7 +304,7 @@ def test_a_cut_gzip_file_is_worked_on_reported_and_ends_in_2(tmp_path):
     put(tmp_path, {"preds.jsonl.gz": packed[: len(packed) // 2]})
     out = tmp_path / "out"
     flags = [f"--predictions={tmp_path}/preds.jsonl.gz", f"--out={out}", "--replicates=50"]
-    done = run("evaluate", *flags, timeout=240)
+    done = run("evaluate", *flags)
     assert done.code == 2 and "cut short" in done.err.splitlines()[-1]
     report = json.loads((out / "report.json").read_text())
     assert 100 < report["rows"]["n_kept"] < 2000
@@ -335,6 +343,24 @@ def test_bad_questions_are_set_aside_and_the_others_labelled(tmp_path):
     rows = [json.loads(line) for line in (out / "supervision.jsonl").read_text().splitlines()]
     assert {row["question_id"] for row in rows} == {f"g{number}" for number in range(8)}
     assert all(marker in row["text"] for row in rows)
+
+
+def test_words_that_mean_missing_elsewhere_are_text_in_a_table_of_questions(tmp_path):
+    words = ["None", "NA", "null", "nan", "N/A"]
+    rows = [f'{word},Where is {word}?,"[""{word}""]"' for word in words]
+    table = "\n".join(["id,question,answers", *rows, 'empty,,"[""x""]"', ""])
+    put(tmp_path, {"q.csv": table.encode(), "c.jsonl": TEXTS})
+    out = tmp_path / "out"
+    with serving() as server:
+        flags = ["--dataset=own", f"--path={tmp_path}/q.csv", f"--corpus={tmp_path}/c.jsonl"]
+        more = [f"--server={server.url}", "--reader=stub", "--draws=1", "--k=1"]
+        done = run("label", *flags, *more, f"--out={out}")
+    assert done.code == 0, done.err
+    made = [json.loads(line) for line in (out / "supervision.jsonl").read_text().splitlines()]
+    assert {row["question_id"] for row in made} == set(words)
+    [rejected] = [json.loads(line) for line in (out / "rejected.jsonl").read_text().splitlines()]
+    assert rejected["line"] == 7 and rejected["raw"] == 'empty,,"[""x""]"'
+    assert rejected["reason"] == 'question="": expected text that is not blank'
 
 
 def test_resume_with_another_seed_or_other_data_is_refused_and_changes_nothing(tmp_path):

@@ -62,9 +62,8 @@ def test_a_csv_with_splits_gives_the_whole_report_and_the_fitted_routers(tmp_pat
         f"--out={out}",
         "--budgets=0.5,0.25",
         "--families=entropy=uncertainty",
-        "--replicates=20",
+        "--replicates=40",
         env=environment(CALIBJAX_CACHE=str(tmp_path / "cache")),
-        timeout=400,
     )
     assert done.code == 0, done.err
     assert done.out.startswith("kept 60 of 60 rows")

@@ -38,7 +38,7 @@ def evaluate(tmp_path_factory):
 
     def call(*arguments, out, **options):
         more = [f"--out={out}", "--replicates=50"]
-        return run("evaluate", *more, *arguments, timeout=120, env=env, **options)
+        return run("evaluate", *more, *arguments, env=env, **options)
 
     return call
 
@@ -152,6 +152,40 @@ def test_one_class_is_reported_with_nulls_and_reasons(evaluate, tmp_path):
     assert "AUROC: only one class" in (tmp_path / "out" / "report.md").read_text()
 
 
+def test_one_row_alone_has_figures_and_reasons_for_those_it_cannot_have(evaluate, tmp_path):
+    path = _write(tmp_path / "p.jsonl", [_row("only", 0.75, 1)])
+    done = evaluate(f"--predictions={path}", out=tmp_path / "out")
+    assert done.code == 0, done.err
+    cells = _report(tmp_path / "out")["methods"]["p"]["metrics"]
+    assert cells["brier"]["estimate"] == 0.0625 and cells["ece"]["estimate"] == 0.25
+    assert cells["auroc"]["estimate"] is None and "only one class" in cells["auroc"]["reason"]
+
+
+def test_ids_are_exact_text_and_copies_count_once(evaluate, tmp_path):
+    """Words that mean "missing" elsewhere are ids; 1 and "1" are one; beyond 2**53 they differ."""
+    ids = [1, 2**53, 2**53 + 1, "None", "NA", "null", "nan", "N/A"]
+    rows = [_row(key, 0.5 + place / 20, place % 2) for place, key in enumerate(ids)]
+    copies = [_row("1", 0.5, 0), _row("x", 0.5, 1), _row("x", 0.6, 1), _row("", 0.5, 1)]
+    path = _write(tmp_path / "a.jsonl", [*rows, *copies])
+    table = tmp_path / "b.csv"
+    cells = [f"{key},{0.9 - place / 20},{place % 2},," for place, key in enumerate(ids)]
+    table.write_text("\n".join(["id,confidence,correct,answered,group", *cells, ",0.5,1,,"]) + "\n")
+    done = evaluate(f"--predictions={path},{table}", "--replicates=0", out=tmp_path / "out")
+    assert done.code == 0, done.err
+    counts = _report(tmp_path / "out")["rows"]
+    assert counts["n_common"] == len(ids) and counts["n_duplicates"] == 1
+    lines = (tmp_path / "out" / "rejected.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    reasons = {(Path(row["file"]).name, row["line"]): row["reason"] for row in rows}
+    differ = 'id="x": expected one row for method a, found 2 that differ (at 10, 11)'
+    assert reasons == {
+        ("a.jsonl", 10): differ,
+        ("a.jsonl", 11): differ,
+        ("a.jsonl", 12): 'id="": expected a text or integer id',
+        ("b.csv", 10): 'id="": expected a text or integer id',
+    }
+
+
 def test_a_cut_file_is_evaluated_as_far_as_it_goes_and_then_ends_with_2(evaluate, tmp_path):
     first, second = (gzip.compress(_text(_rows(50, start)).encode()) for start in (0, 50))
     path = tmp_path / "p.jsonl.gz"
@@ -201,10 +235,24 @@ BAD = {
         [FILE, "--num_bins=1.5"],
         "num_bins=1.5: expected an integer >= 1; fix: --num_bins=15",
     ),
-    "zero_replicates": (
+    "too_few_replicates": (
         GOOD,
-        [FILE, "--replicates=0"],
-        "replicates=0: expected an integer >= 1; fix: --replicates=2000",
+        [FILE, "--replicates=39"],
+        "replicates=39: expected at least 40 for a 95 % interval, or 0 for none;"
+        " fix: --replicates=2000",
+    ),
+    "absent_column_renamed": (
+        GOOD,
+        [FILE, "--rename=conf:confidence"],
+        "rename=conf:confidence: expected a column that is there (DIR/preds.jsonl: id, confidence,"
+        " correct); fix: --rename=confidence:confidence",
+    ),
+    "two_columns_of_one_name": (
+        [_row(1, prob=0.5)],
+        [FILE, "--rename=prob:confidence"],
+        "rename=prob:confidence: expected one column confidence in DIR/preds.jsonl, found id,"
+        " confidence, correct, prob;"
+        " fix: --rename=prob:confidence,confidence:confidence_before",
     ),
     "unknown_flag": (
         GOOD,
@@ -231,8 +279,33 @@ BAD = {
     "other_column": (
         [{"id": 1, "prob": 0.5, "correct": 1}],
         [FILE],
-        "predictions=DIR/preds.jsonl: no column confidence: expected confidence, found id, prob,"
-        " correct; fix: --rename=prob:confidence or rename it in the file",
+        "predictions=DIR/preds.jsonl: no column confidence: expected id, confidence, correct, found"
+        " id, prob, correct; fix: --rename=prob:confidence or rename in the file",
+    ),
+    "all_other_columns": (
+        [{"qid": 1, "prob": 0.5, "label": 1}],
+        [FILE],
+        "predictions=DIR/preds.jsonl: no columns id, confidence, correct: expected id, confidence,"
+        " correct, found qid, prob, label;"
+        " fix: --rename=qid:id,prob:confidence,label:correct or rename in the file",
+    ),
+    "list_in_a_file_of_lines": (
+        [json.dumps(GOOD)],
+        [FILE],
+        "predictions=DIR/preds.jsonl: expected one JSON object a line, found a JSON list;"
+        " fix: mv DIR/preds.jsonl DIR/preds.json",
+    ),
+    "list_over_several_lines": (
+        ["[", *(json.dumps(row) + "," for row in GOOD), json.dumps(_row(9)), "]"],
+        [FILE],
+        "predictions=DIR/preds.jsonl: expected one JSON object a line, found a JSON list;"
+        " fix: mv DIR/preds.jsonl DIR/preds.json",
+    ),
+    "object_over_several_lines": (
+        [json.dumps(GOOD[0], indent=1)],
+        [FILE],
+        "predictions=DIR/preds.jsonl: expected one JSON object a line, found an object over several"
+        " lines; fix: jq -c . DIR/preds.jsonl > DIR/preds.lines.jsonl",
     ),
     "percent": (
         [_row(1, 55), _row(2, 90), _row(3, 100)],
@@ -264,6 +337,50 @@ def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, name):
     assert (done.code, done.out) == (2, "")
     assert done.err == message.replace("DIR", str(tmp_path)) + "\n"
     assert [path.name for path in tmp_path.iterdir()] == ["preds.jsonl"]
+
+
+def test_without_replicates_there_are_figures_and_no_intervals(evaluate, tmp_path):
+    path = _write(tmp_path / "p.jsonl", _rows(30))
+    done = evaluate(f"--predictions={path}", "--replicates=0", out=tmp_path / "out")
+    assert done.code == 0, done.err
+    cell = _report(tmp_path / "out")["methods"]["p"]["metrics"]["brier"]
+    assert 0 < cell["estimate"] < 1 and cell["low"] is None and cell["high"] is None
+    page = (tmp_path / "out" / "report.md").read_text()
+    assert "No intervals" in page and "Undefined" not in page
+
+
+def test_rejected_rows_are_what_the_file_says(evaluate, tmp_path):
+    clash = [f'{{"id": "x",  "confidence": {value}, "correct": 1}}' for value in (0.5, 1)]
+    bad = '{"id": "y", "confidence": "Zürich", "correct": null, "note": "kept"}'
+    path = _write(tmp_path / "p.jsonl", [*_rows(9), clash[0], bad, clash[1]])
+    table = tmp_path / "q.csv"
+    table.write_text("id,confidence,correct,note\n" + "".join(f"q{i},0.5,1,\n" for i in range(9)))
+    with table.open("a") as file:
+        file.write('z,1.5,1,"two\nlines"\n')
+    done = evaluate(f"--predictions={path},{table}", "--replicates=0", out=tmp_path / "out")
+    assert done.code == 0, done.err
+    rows = map(json.loads, (tmp_path / "out" / "rejected.jsonl").read_text().splitlines())
+    raws = {(Path(row["file"]).name, row["line"]): row["raw"] for row in rows}
+    assert raws == {
+        ("p.jsonl", 10): clash[0],
+        ("p.jsonl", 11): bad,
+        ("p.jsonl", 12): clash[1],
+        ("q.csv", 11): 'z,1.5,1,"two\nlines"',
+    }
+
+
+def test_a_changed_file_is_told_from_changed_flags_when_resuming(evaluate, tmp_path):
+    path = _write(tmp_path / "p.jsonl", _rows(9))
+    out = tmp_path / "out"
+    assert evaluate(f"--predictions={path}", "--replicates=0", out=out).code == 0
+    _write(path, _rows(10))
+    done = evaluate(f"--predictions={path}", "--replicates=0", "--resume", out=out)
+    assert done.code == 2
+    start = f"predictions[{path}]=sha256:"
+    assert done.err.startswith(start) and done.err[len(start) + 12 :].startswith(
+        ": expected the content sha256:"
+    )
+    assert "; fix: the same file, or --overwrite, or another --out" in done.err
 
 
 def test_strict_ends_at_the_first_bad_row(evaluate, tmp_path):

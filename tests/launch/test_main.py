@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ import time
 
 from absl import flags
 
-from calibjax import textfiles
+from calibjax.reading import textfiles
 from calibjax.errors import InputError
 from calibjax.training import signals
 from launch import _main
@@ -31,6 +32,7 @@ PATH = flags.DEFINE_string("path", None, "the questions", required=True)
 K = flags.DEFINE_integer("k", 3, "passages per question", lower_bound=1)
 RETRIEVER = flags.DEFINE_enum("retriever", "bm25", ["bm25", "dense"], "how to search")
 EPSILON = flags.DEFINE_float("epsilon", 0.5, "threshold", lower_bound=0.0, upper_bound=1.0)
+LINES = flags.DEFINE_integer("lines", 3, "how much it says")
 SECONDS = flags.DEFINE_float("seconds", 0.0, "how long it takes")
 
 
@@ -49,7 +51,7 @@ def main() -> None:
             while time.monotonic() < end:
                 signals.check()
                 time.sleep(0.01)
-            for number in range(20000):
+            for number in range(LINES.value):
                 print("line", number)
         (out.path / "result.txt").write_text("whole")
 
@@ -202,7 +204,56 @@ def test_resuming_needs_the_same_seed_flags_data_and_backbone(script, questions,
     assert run(script, f"--path={moved}", f"--out={out}", "--resume").code == 0
     moved.write_text('{"id": "c"}\n')
     line = one_line(run(script, f"--path={moved}", f"--out={out}", "--resume"))
-    assert line.startswith("path=sha256:")
+    assert re.fullmatch(
+        rf"path=sha256:\w{{12}}: expected the content sha256:\w{{12}} as in {out}/run.json;"
+        " fix: the same file, or --overwrite, or another --out",
+        line,
+    )
+
+
+def test_any_name_a_file_system_takes_is_taken(script, tmp_path):
+    place = tmp_path / "Übung 1 — «ö'\" $x"
+    place.mkdir()
+    path = place / "fragen ü.jsonl"
+    path.write_text('{"id": "a"}\n{"id": NaN}\n')
+    ascii_only = environment(PYTHONIOENCODING="ascii", LC_ALL="C")
+    for number in range(2):
+        out = place / f"lauf {number}"
+        with open(tmp_path / "log", "w") as log:
+            argv = command(script, f"--path={path}", f"--out={out}")
+            done = subprocess.run(argv, cwd=ROOT, env=ascii_only, stdout=log, stderr=log)
+        assert done.returncode == 0, (tmp_path / "log").read_text()[-2000:]
+        rejected = json.loads((out / "rejected.jsonl").read_text())
+        assert rejected["file"] == str(path) and rejected["raw"] == '{"id": NaN}'
+        ascii_only = environment()
+
+
+def test_what_a_killed_writer_left_behind_is_cleared_away(script, questions, tmp_path):
+    out = tmp_path / "out"
+    arguments = [f"--path={questions}", f"--out={out}"]
+    assert run(script, *arguments).code == 0
+    (out / ".report.json.123.tmp").write_text('{"half')
+    (out / "notes.tmp").write_text("mine")
+    assert run(script, *arguments, "--resume").code == 0
+    assert sorted(os.listdir(out)) == ["notes.tmp", "result.txt", "run.json"]
+
+
+def test_overwriting_takes_only_what_an_earlier_run_has_left(script, questions, tmp_path):
+    out = tmp_path / "thesis"
+    out.mkdir()
+    (out / "report.md").write_text("my own report")
+    arguments = [f"--path={questions}", f"--out={out}", "--overwrite"]
+    for foreign in (None, "{}", '{"attempts": 3}', "not json"):
+        if foreign is not None:  # a run.json that some other tool wrote
+            (out / "run.json").write_text(foreign)
+        before = state_of(tmp_path)
+        line = one_line(run(script, *arguments))
+        assert line.startswith(f"out={out}: expected an empty directory or an earlier run, found")
+        assert line.endswith("report.md; fix: another --out" if foreign is None else "--out")
+        assert state_of(tmp_path) == before
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert run(script, f"--path={questions}", f"--out={empty}", "--overwrite").code == 0
 
 
 def test_overwriting_keeps_the_old_run_until_the_new_one_is_done(script, questions, tmp_path):
@@ -270,14 +321,14 @@ def test_a_signal_stops_the_run_with_its_code_and_the_command_to_go_on(
 
 def test_a_reader_that_goes_away_does_not_stop_the_run(script, questions, tmp_path):
     out = tmp_path / "out"
-    argv = command(script, f"--path={questions}", f"--out={out}")
+    argv = command(script, f"--path={questions}", f"--out={out}", "--lines=20000")
     with subprocess.Popen(
         argv, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         process.stdout.readline()
         process.stdout.close()
         err = process.stderr.read()
-        assert process.wait(timeout=20) == 0, err
+        assert process.wait(timeout=600) == 0, err
     assert b"Traceback" not in err and b"Broken pipe" not in err
     assert (out / "result.txt").read_text() == "whole"
 

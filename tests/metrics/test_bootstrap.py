@@ -237,7 +237,7 @@ def test_functions_without_weights_or_traces_run_on_gathered_rows(rows):
 @pytest.mark.parametrize(
     "change, text",
     [
-        (dict(num_replicates=0), "num_replicates=0"),
+        (dict(num_replicates=-1), "num_replicates=-1"),
         (dict(confidence_level=1.0), "confidence_level=1.0"),
         (dict(metrics={}), "metrics"),
         (dict(arrays={}), "arrays"),
@@ -295,3 +295,13 @@ def test_null_reference_matches_a_simulation_and_respects_masks_and_bins():
     )
     plain = m.ece_null_reference(p, key=KEY, num_draws=500)
     assert float(padded.mean) == pytest.approx(float(plain.mean), abs=1e-5)
+
+
+def test_no_replicates_give_estimates_without_intervals():
+    rows = {"y": np.arange(9.0)}
+    got = m.bootstrap_details({"y": mean}, rows, key=KEY, num_replicates=0)["y"]
+    assert float(got.estimate) == 4.0 and int(got.n_valid) == 0 and got.replicates.shape == (0,)
+    assert np.isnan(got.low) and np.isnan(got.high)
+    with pytest.warns(RuntimeWarning, match="slow"):
+        slow = m.bootstrap({"y": lambda y: y.mean()}, rows, key=KEY, num_replicates=0)["y"]
+    assert float(slow.estimate) == 4.0 and np.isnan(slow.low)

@@ -183,7 +183,7 @@ def test_more_than_half_rejected_is_a_fault_of_the_file_with_counted_reasons(tmp
 def test_a_column_of_another_name_is_named_and_can_be_renamed(tmp_path):
     path = _jsonl(tmp_path / "p.jsonl", [{"id": "a", "prob": 0.5, "correct": 1}])
     with pytest.raises(InputError, match="fix: --rename=prob:confidence"):
-        load([path])
+        load([path], rename={})
     assert load([path], rename={"prob": "confidence"}).methods["p"].confidence.tolist() == [0.5]
 
 

@@ -70,7 +70,7 @@ def test_bad_rows_are_set_aside_with_line_and_reason_and_good_rows_kept(path):
     assert len(loaded.questions) == 10 and loaded.counts["n_rejected"] == 8
     reasons = {rejected.line: rejected.reason for rejected in loaded.rejected}
     assert list(reasons) == [2, 3, 4, 5, 6, 7, 8, 9]
-    assert reasons[2] == "answers='Paris': expected a list of texts; fix: [\"Paris\"]"
+    assert reasons[2] == 'answers="Paris": expected a list of texts; fix: ["Paris"]'
     assert reasons[3] == "answers=[]: expected an answer that is not blank"
     assert "not JSON" in reasons[9]
 

@@ -71,6 +71,18 @@ def parse_object(raw: bytes) -> dict[str, Any]:
     return value
 
 
+def write(value: Any) -> bytes:
+    """One line of JSON for people to read: what JSON cannot hold is shown, not refused."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text.encode("utf-8", "backslashreplace")
+
+
+def shown(value: Any) -> str:
+    """A value in a message: as JSON writes it, cut after 80 characters."""
+    text = write(value).decode()
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
 def decode(raw: bytes) -> str:
     """Strict UTF-8. Raises RowFault naming the byte."""
     if b"\0" in raw:

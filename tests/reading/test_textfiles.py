@@ -6,14 +6,15 @@ import json
 import random
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from calibjax import fields, textfiles
 from calibjax.errors import InputError
-from calibjax.textfiles import Row, RowFault
+from calibjax.reading import fields, textfiles
+from calibjax.reading.textfiles import Row, RowFault
 
 N = 1000
 
@@ -219,13 +220,47 @@ def test_a_cut_parquet_file_is_a_file_fault_and_a_bad_row_is_not(tmp_path):
     path = tmp_path / "a.parquet"
     pyarrow.parquet.write_table(table, path)
     records = textfiles.read_records(path)
-    assert [each.data["id"] for each in records.rows] == ["a", "c"]
-    assert records.rejected[0].line == 2
+    # pandas writes NaN for what is missing.
+    assert [each.data["confidence"] for each in records.rows] == [0.5, None, 1.0]
+    parsed = textfiles.parse_rows(records, lambda each: fields.number(each, "confidence"))
+    assert [(each.line, each.reason) for each in parsed.rejected] == [
+        (2, "confidence=null: expected a number")
+    ]
     data = path.read_bytes()
     for size in (0, 3, 10, len(data) // 2, len(data) - 1):
         path.write_bytes(data[:size])
         with pytest.raises(InputError, match="whole Parquet file"):
             textfiles.read_records(path)
+
+
+def test_parquet_types_of_other_tools_are_read_as_what_they_mean(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    columns = {
+        "id": pa.array(["a", "b"]).dictionary_encode(),
+        "text": pa.array(["x", "y"], pa.large_string()),
+        "small": pa.array([1, 0], pa.int8()),
+        "half": pa.array([0.5, float("nan")], pa.float16()),
+        "decimal": pa.array([Decimal("0.250"), None], pa.decimal128(4, 3)),
+        "whole": pa.array([Decimal(7), Decimal(8)], pa.decimal128(4, 0)),
+        "nested": pa.array([{"a": [1.0, float("nan")]}, None]),
+        "nothing": pa.nulls(2),
+        "huge": pa.array([2**63, 2**64 - 1], pa.uint64()),
+    }
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pa.table(columns), path)
+    records = textfiles.read_records(path)
+    first, second = (each.data for each in records.rows)
+    assert first == {
+        **{"id": "a", "text": "x", "small": 1, "half": 0.5, "decimal": 0.25, "whole": 7},
+        **{"nested": {"a": [1.0, None]}, "nothing": None, "huge": 2**63},
+    }
+    assert second["half"] is None and second["decimal"] is None and second["huge"] == 2**64 - 1
+    twice = pa.table([columns["id"], columns["id"]], names=["id", "id"])
+    pyarrow.parquet.write_table(twice, path)
+    with pytest.raises(InputError, match="each column once, found 'id' twice"):
+        textfiles.read_records(path)
 
 
 def test_a_line_of_100_mb_is_set_aside_in_bounded_memory(tmp_path):
@@ -236,7 +271,7 @@ def test_a_line_of_100_mb_is_set_aside_in_bounded_memory(tmp_path):
             file.write(b"x" * 2**20)
         file.write(b'"}\n{"id": "last"}\n')
     script = (
-        "import sys; from calibjax import textfiles\n"
+        "import sys; from calibjax.reading import textfiles\n"
         "records = textfiles.read_records(sys.argv[1])\n"
         "assert [row.data['id'] for row in records.rows] == ['first', 'last']\n"
         "assert [row.line for row in records.rejected] == [2], records.rejected\n"
@@ -302,12 +337,73 @@ def test_a_missing_file_is_met_with_the_closest_name(tmp_path):
 def test_a_missing_column_lists_what_there_is_and_how_to_rename(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("id,prob,label\n1,0.5,1\n")
-    with pytest.raises(InputError, match="found id, prob, label; fix: --rename=prob:confidence"):
+    with pytest.raises(InputError, match="found id, prob, label; fix: --rename=prob:confidence or"):
+        textfiles.read_records(path, required=("id", "confidence"), rename={})
+    # A command without that flag does not name it.
+    with pytest.raises(InputError, match=r"fix: rename in the file \(prob:confidence\)"):
         textfiles.read_records(path, required=("id", "confidence"))
+    with pytest.raises(InputError, match="no columns confidence, colour: .*; add colour$"):
+        textfiles.read_records(path, required=("id", "confidence", "colour"))
     records = textfiles.read_records(
         path, required=("id", "confidence"), rename={"prob": "confidence"}
     )
     assert records.rows[0].data["confidence"] == "0.5"
+
+
+@pytest.mark.parametrize(
+    "name, head, found, fix",
+    [
+        ("a.csv", "id;confidence", "separated by semicolons", "numbers: id,confidence$"),
+        ("a.csv", "id\tconfidence", "separated by tabs", "mv .*/a.csv .*/a.tsv$"),
+        ("a.csv", "id|confidence", "separated by bars", "numbers: id,confidence$"),
+        ("a.tsv", "id,confidence", "separated by commas", "mv .*/a.tsv .*/a.csv$"),
+        ("a.csv", '{"id": 1, "confidence": 0}', "found JSON", "mv .*/a.csv .*/a.jsonl$"),
+        ("a.csv", '[{"id": 1, "confidence": 0}]', "found JSON", "mv .*/a.csv .*/a.json$"),
+        ("a.tsv", '{"id": 1, "confidence": 0}', "found JSON", "mv .*/a.tsv .*/a.jsonl$"),
+        ("a.csv", "q1,0.5", "no columns id, confidence", "write a first line .*id,confidence$"),
+    ],
+)
+def test_a_table_of_another_kind_is_recognised(name, head, found, fix, tmp_path):
+    path = tmp_path / name
+    path.write_text(f"{head}\n{head}\n")
+    with pytest.raises(InputError, match=f"{found}.*; fix: .*{fix}"):
+        textfiles.read_records(path, required=("id", "confidence"))
+
+
+def test_rejected_rows_are_quoted_from_any_format(tmp_path):
+    import pyarrow
+    import pyarrow.parquet
+
+    rows = [{"id": "a", "n": 1}, {"id": "b", "n": None}]
+    table = pyarrow.Table.from_pylist(rows)
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    (tmp_path / "a.json").write_text(json.dumps(rows, indent=3))
+    (tmp_path / "a.csv").write_text("id,n\na,1\nb,\n")
+    (tmp_path / "a.tsv").write_text("id\tn\na\t1\nb\t\n")
+    (tmp_path / "a.jsonl").write_text('{"n":1,  "id":"a"}\n{"n":null,  "id":"b"}\n')
+    expected = {
+        "a.parquet": '{"id": "b", "n": null}',
+        "a.json": '{"id": "b", "n": null}',
+        "a.csv": "b,",
+        "a.tsv": "b\t",
+        "a.jsonl": '{"n":null,  "id":"b"}',
+    }
+    for name, raw in expected.items():
+        path = tmp_path / name
+        records = textfiles.read_records(path, rename={"n": "p"})
+        parsed = textfiles.parse_rows(records, lambda each: fields.number(each, "p"))
+        [rejected] = parsed.rejected
+        assert rejected.raw == raw, name
+        [again] = textfiles.quoted([textfiles.Rejected(str(path), rejected.line, "why")])
+        assert again.raw == raw, name
+
+
+def test_a_pipe_is_refused_before_it_can_hang(tmp_path):
+    import os
+
+    os.mkfifo(tmp_path / "a.jsonl")
+    with pytest.raises(InputError, match="expected a regular file"):
+        textfiles.read_records(tmp_path / "a.jsonl")
 
 
 def test_a_file_with_more_bad_rows_than_good_ones_is_refused_with_the_reasons(tmp_path):

@@ -4,8 +4,9 @@ import math
 import re
 from typing import Any
 
-from calibjax.rowreaders import Row
-from calibjax.strictjson import RowFault
+from calibjax.reading import strictjson
+from calibjax.reading.rowreaders import Row
+from calibjax.reading.strictjson import RowFault
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _TRUTH = {"true": True, "false": False, "1": True, "0": False}
@@ -13,12 +14,8 @@ _TRUTH = {"true": True, "false": False, "1": True, "0": False}
 
 def fault(key: str, value: object, expected: str, fix: str | None = None) -> RowFault:
     """RowFault `key=value: expected ...; fix: ...` with the value as JSON would write it."""
-    shown = f'"{value}"' if isinstance(value, str) else _LITERALS.get(repr(value), repr(value))
-    text = f"{key}={shown[:80]}: expected {expected}"
+    text = f"{key}={strictjson.shown(value)}: expected {expected}"
     return RowFault(f"{text}; fix: {fix}" if fix else text)
-
-
-_LITERALS = {"None": "null", "True": "true", "False": "false", "nan": "NaN", "inf": "Infinity"}
 
 
 def number(row: Row, key: str, low: float = -math.inf, high: float = math.inf) -> float:

@@ -115,6 +115,9 @@ def existing_file(path: str | Path, name: str = "path") -> Path:
         raise input_error(name, path, f"a readable file ({reason})", "check the path") from None
     if stat.S_ISDIR(mode):
         raise input_error(name, path, "a file, found a directory", _listing(found))
+    if not stat.S_ISREG(mode):
+        # A pipe could be read once only, and waiting for its writer looks like a hang.
+        raise input_error(name, path, "a regular file", "save it to one first")
     if not os.access(found, os.R_OK):
         raise input_error(name, path, "a readable file", f"chmod u+r {path}")
     return found

@@ -5,17 +5,18 @@ with file, line and reason. A file fault (no such file, UTF-16, a missing column
 than half rejected) raises InputError. Nothing is guessed: CSV cells stay text, "NA" stays "NA".
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from calibjax import rowreaders, strictjson
-from calibjax.errors import InputError, closest, input_error
-from calibjax.rowreaders import Fault, Row
-from calibjax.strictjson import RowFault
-from calibjax.textlines import TextFile, existing_file
+from calibjax.errors import input_error
+from calibjax.reading import rowreaders, strictjson
+from calibjax.reading.columns import no_columns
+from calibjax.reading.rejected import Rejected, check_kept
+from calibjax.reading.rowreaders import Fault, Row
+from calibjax.reading.strictjson import RowFault
+from calibjax.reading.textlines import TextFile, existing_file
 
 __all__ = [
     "Parsed",
@@ -25,32 +26,18 @@ __all__ = [
     "RowFault",
     "check_kept",
     "existing_file",
+    "find_columns",
     "parse_rows",
+    "quoted",
     "read_json",
     "read_records",
+    "reject",
     "stream_records",
 ]
 
 T = TypeVar("T")
-_RAW_SHOWN = 200
-# What users call the columns of a prediction file, for the hint of a missing column.
-_OTHER_NAMES = {
-    "confidence": ("prob", "probability", "score", "conf", "p", "y_prob", "forecast"),
-    "correct": ("label", "is_correct", "success", "y", "y_true", "target", "em"),
-    "id": ("question_id", "qid", "_id", "idx", "index", "example_id"),
-    "question": ("query", "text", "prompt"),
-    "answers": ("answer", "golds", "gold", "target"),
-}
 
-
-@dataclass(frozen=True, slots=True)
-class Rejected:
-    """A row that was set aside; `raw` is the beginning of what the file says."""
-
-    file: str
-    line: int
-    reason: str
-    raw: str
+_RAW_SHOWN = 10_000
 
 
 @dataclass(slots=True)
@@ -70,14 +57,6 @@ class Parsed(NamedTuple, Generic[T]):
     rejected: list[Rejected]
 
 
-class Kept(Protocol):
-    @property
-    def rows(self) -> Sequence[Any]: ...
-
-    @property
-    def rejected(self) -> Sequence[Rejected]: ...
-
-
 def read_records(
     path: str | Path,
     *,
@@ -94,7 +73,7 @@ def read_records(
     """
     records = Records(str(path))
     _collect(_scan(records, columns, name), records, rename or {})
-    _check_required(records, required, name)
+    _check_required(records, required, name, rename)
     return records
 
 
@@ -126,10 +105,27 @@ def stream_records(
                 take(row)
                 n_taken += 1
             except RowFault as fault:
-                records.rejected.append(_rejected(records.path, row, str(fault)))
-    if n_read and not n_taken:
-        _check_columns(records.path, found, required, name)
+                records.rejected.append(reject(records.path, row, str(fault)))
+    missing = [key for key in required if key not in found]
+    if n_read and not n_taken and missing:
+        raise no_columns(records.path, found, missing, required, name, rename)
     return records, n_taken
+
+
+def find_columns(path: str | Path, wanted: Iterable[str], *, name: str = "path") -> dict[str, None]:
+    """Names of the columns in a file, in order: of as many rows as it takes to meet all `wanted`.
+
+    Rows without a column have no part in it, so a name that is missing was looked for everywhere.
+    """
+    left = set(wanted)
+    found: dict[str, None] = {}
+    for entry in _scan(Records(str(path)), None, name):
+        if isinstance(entry, Row):
+            found |= dict.fromkeys(entry.data)
+            left -= entry.data.keys()
+            if not left:
+                break
+    return found
 
 
 def _scan(
@@ -167,34 +163,38 @@ def parse_rows(records: Records, parse: Callable[[Row], T]) -> Parsed[T]:
         try:
             parsed.append(parse(row))
         except RowFault as fault:
-            rejected.append(_rejected(records.path, row, str(fault)))
+            rejected.append(reject(records.path, row, str(fault)))
     return Parsed(parsed, sorted(rejected, key=lambda row: row.line))
 
 
-def check_kept(records: Kept, path: str | Path, name: str = "path") -> None:
-    """Raises InputError if nothing was kept or more than half of the rows were rejected."""
-    kept, lost = len(records.rows), len(records.rejected)
-    if kept and lost <= kept:
-        return
-    detail = f" ({summarise(records.rejected)})" if lost else ""
-    fix = "mend the rows" if lost else "give a file that holds rows"
-    raise InputError(f"{name}={path}: kept {kept} of {kept + lost} rows{detail}; fix: {fix}")
+def quoted(rejected: Sequence[Rejected]) -> list[Rejected]:
+    """The same with `raw` filled in where it is empty, from one more pass over each file.
 
-
-def summarise(rejected: Sequence[Rejected]) -> str:
-    """The three most frequent reasons, each with its count, first line and first wording."""
-    first: dict[str, Rejected] = {}
-    counts: Counter[str] = Counter()
+    For rows that turn out bad when they are no longer in memory, such as ids that clash.
+    """
+    wanted: dict[str, set[int]] = {}
     for row in rejected:
-        # `confidence=1.2: expected ...` and `confidence=7: expected ...` are one reason.
-        head, colon, rest = row.reason.partition(": ")
-        key = head.split("=")[0] + rest if colon else head.split(" at ")[0]
-        first.setdefault(key, row)
-        counts[key] += 1
-    return "; ".join(
-        f"{count} x {first[key].reason}, first at line {first[key].line}"
-        for key, count in counts.most_common(3)
-    )
+        if not row.raw and Path(row.file).is_file():
+            wanted.setdefault(row.file, set()).add(row.line)
+    texts = {
+        (path, line): raw for path, lines in wanted.items() for line, raw in _raws(path, lines)
+    }
+    return [replace(row, raw=row.raw or texts.get((row.file, row.line), "")) for row in rejected]
+
+
+def _raws(path: str, lines: set[int]) -> Iterator[tuple[int, str]]:
+    for entry in _scan(Records(path), None, "path"):
+        if entry.line in lines:
+            yield entry.line, _raw(entry)
+        if entry.line >= max(lines):
+            return
+
+
+def _raw(entry: Row | Fault) -> str:
+    raw = entry.raw
+    if isinstance(entry, Row) and not raw:
+        raw = strictjson.write(entry.data)
+    return raw.decode("utf-8", "backslashreplace")[:_RAW_SHOWN]
 
 
 def _entries(
@@ -214,27 +214,30 @@ def _collect(
 ) -> None:
     for entry in entries:
         if isinstance(entry, Fault):
-            shown = entry.raw[:_RAW_SHOWN].decode("utf-8", "backslashreplace")
-            records.rejected.append(Rejected(records.path, entry.line, entry.reason, shown))
+            rejected = Rejected(records.path, entry.line, entry.reason, _raw(entry))
+            records.rejected.append(rejected)
         elif rename:
             data = {rename.get(key, key): value for key, value in entry.data.items()}
-            records.rows.append(Row(entry.line, data, entry.is_text))
+            raw = entry.raw or strictjson.write(entry.data)
+            records.rows.append(replace(entry, data=data, raw=raw))
         else:
             records.rows.append(entry)
 
 
-def _check_required(records: Records, required: Sequence[str], name: str) -> None:
-    found = {key: None for row in records.rows[:1000] for key in row.data}
-    for wanted in required:
-        if records.rows and not any(wanted in row.data for row in records.rows):
-            _check_columns(records.path, found, [wanted], name)
+def _check_required(
+    records: Records, required: Sequence[str], name: str, rename: Mapping[str, str] | None
+) -> None:
+    missing = [key for key in required if not any(key in row.data for row in records.rows)]
+    if records.rows and missing:
+        found = {key: None for row in records.rows[:1000] for key in row.data}
+        raise no_columns(records.path, found, missing, required, name, rename)
     whole = []
     for row in records.rows:
         try:
             _require(row, required)
             whole.append(row)
         except RowFault as fault:
-            records.rejected.append(_rejected(records.path, row, str(fault)))
+            records.rejected.append(reject(records.path, row, str(fault)))
     records.rows = whole
     records.rejected.sort(key=lambda row: row.line)
 
@@ -245,28 +248,9 @@ def _require(row: Row, required: Sequence[str]) -> None:
         raise RowFault(f"{missing[0]}: missing")
 
 
-def _check_columns(
-    path: str, found: Mapping[str, None], required: Sequence[str], name: str
-) -> None:
-    """InputError for the first required column that is not among those found."""
-    for wanted in required:
-        if wanted not in found:
-            near = _nearest_column(wanted, found)
-            fix = f"--rename={near}:{wanted} or rename it in the file" if near else f"add {wanted}"
-            raise InputError(
-                f"{name}={path}: no column {wanted}: expected {wanted}, found {', '.join(found)};"
-                f" fix: {fix}"
-            )
-
-
-def _rejected(path: str, row: Row, reason: str) -> Rejected:
-    return Rejected(path, row.line, reason, repr(row.data)[:_RAW_SHOWN])
-
-
-def _nearest_column(wanted: str, found: Mapping[str, None]) -> str | None:
-    lower = {key.lower(): key for key in found}
-    known = [lower[key] for key in (wanted, *_OTHER_NAMES.get(wanted, ())) if key in lower]
-    return known[0] if known else closest(wanted, found)
+def reject(path: str, row: Row, reason: str) -> Rejected:
+    """`row` as a rejected one."""
+    return Rejected(path, row.line, reason, _raw(row))
 
 
 def _kind(path: str | Path, name: str) -> str:

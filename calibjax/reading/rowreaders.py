@@ -1,20 +1,23 @@
 """One generator per file format: good rows as `Row`, bad ones as `Fault`, in file order."""
 
 import csv
+import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from calibjax import strictjson
-from calibjax.errors import input_error
-from calibjax.strictjson import RowFault
-from calibjax.textlines import MAX_LINE_BYTES, TextFile
+from calibjax.errors import InputError, input_error
+from calibjax.reading import strictjson
+from calibjax.reading.strictjson import RowFault
+from calibjax.reading.textlines import MAX_LINE_BYTES, TextFile
 
 # A quoted CSV cell may hold line ends; one stray quote must not swallow the rest of the file.
 _MAX_RECORD_LINES = 1000
 Line = tuple[int, bytes | None]
+_SEPARATORS = {"\t": "tabs", ";": "semicolons", "|": "bars", ",": "commas"}
 _NOT_WHOLE = f"longer than {MAX_LINE_BYTES // 2**20} MiB, or cut off by the end of the data"
 
 
@@ -22,12 +25,14 @@ _NOT_WHOLE = f"longer than {MAX_LINE_BYTES // 2**20} MiB, or cut off by the end 
 class Row:
     """One record: `line` is its first line in the file (row number for Parquet), from 1.
 
-    `is_text` marks rows whose values are all text (CSV), where "0.9" may be read as a number.
+    `is_text` marks rows whose values are all text (CSV), where "0.9" may be read as a number;
+    `raw` is what a text file says there (b"" for formats that are no lines of text).
     """
 
     line: int
     data: dict[str, Any]
     is_text: bool = False
+    raw: bytes = b""
 
 
 class Fault(NamedTuple):
@@ -45,7 +50,7 @@ def json_lines(source: TextFile) -> Iterator[Row | Fault]:
             yield Fault(number, _NOT_WHOLE, b"")
         elif raw.strip():
             try:
-                yield Row(number, strictjson.parse_object(raw))
+                yield Row(number, strictjson.parse_object(raw), raw=raw)
             except RowFault as fault:
                 yield Fault(number, str(fault), raw)
 
@@ -61,7 +66,7 @@ def json_list(source: TextFile, name: str) -> Iterator[Row | Fault]:
         if isinstance(item, dict):
             yield Row(number, item)
         else:
-            yield Fault(number, "expected a JSON object", repr(item).encode())
+            yield Fault(number, "expected a JSON object", strictjson.write(item))
 
 
 def csv_rows(source: TextFile, columns: Sequence[str] | None, name: str) -> Iterator[Row | Fault]:
@@ -77,11 +82,14 @@ def csv_rows(source: TextFile, columns: Sequence[str] | None, name: str) -> Iter
             continue
         following = [] if raw is None else lines.open_quote(raw)
         try:
-            cells = _cells(raw, following)
+            text = _joined(raw, following)
+            if names is None:
+                _refuse_json(text, source.path, name)
+            cells = _cells(text)
             if names is None:
                 names = _header(cells, source.path, name)
             else:
-                yield _named(number, names, cells)
+                yield _named(number, names, cells, text.encode())
         except RowFault as fault:
             if names is None:
                 expected = f"a header line ({fault})"
@@ -98,50 +106,102 @@ def tsv_rows(source: TextFile, columns: Sequence[str] | None, name: str) -> Iter
             yield Fault(line, _NOT_WHOLE, b"")
             continue
         try:
-            cells = strictjson.decode(raw).split("\t")
+            text = strictjson.decode(raw)
+            cells = text.split("\t")
             if names is None:
+                _refuse_json(text, source.path, name)
                 names = _header(cells, source.path, name)
             elif raw.strip():
-                yield _named(line, names, cells)
+                yield _named(line, names, cells, raw)
         except RowFault as fault:
             yield Fault(line, str(fault), raw)
 
 
 def parquet_rows(path: Path, name: str) -> Iterator[Row | Fault]:
-    """Rows of a Parquet file in batches; a file whose footer is gone is a file fault."""
+    """Rows of a Parquet file in batches; a file whose footer is gone is a file fault.
+
+    NaN is read as null, for that is what pandas writes for a missing value; decimals as numbers.
+    """
     import pyarrow
     import pyarrow.parquet
 
     try:
         file = pyarrow.parquet.ParquetFile(path)
+        _refuse_repeated(file.schema_arrow.names, path, name)
         line = 0
         for batch in file.iter_batches(batch_size=1024):
             for data in batch.to_pylist():
                 line += 1
+                data = _plain(data)
                 try:
                     strictjson.check_finite(data)
                     yield Row(line, data)
                 except RowFault as fault:
-                    yield Fault(line, str(fault), repr(data).encode("utf-8", "backslashreplace"))
+                    yield Fault(line, str(fault), strictjson.write(data))
+    except InputError:
+        raise
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError, ValueError) as error:
         reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
         expected = f"a whole Parquet file ({reason})"
         raise input_error(name, path, expected, "write the file again") from None
 
 
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return None if math.isnan(value) else value
+    if isinstance(value, Decimal):
+        return int(value) if value.as_tuple().exponent == 0 else float(value)
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
 def _header(cells: list[str], path: Path, name: str) -> list[str]:
     names = [cell.strip() for cell in cells]
+    _check_separator(names, path, name)
+    _refuse_repeated(names, path, name)
+    return names
+
+
+def _refuse_repeated(names: Sequence[str], path: Path, name: str) -> None:
     repeated = sorted({cell for cell in names if names.count(cell) > 1})
     if repeated:
         shown = ", ".join(repr(cell) for cell in repeated)
         raise input_error(name, path, f"each column once, found {shown} twice", "rename one")
-    return names
 
 
-def _named(line: int, names: list[str], cells: list[str]) -> Row:
+def _refuse_json(text: str, path: Path, name: str) -> None:
+    start = text.lstrip()[:1]
+    if start in tuple("{["):
+        fix = _other_ending(path, ".jsonl" if start == "{" else ".json")
+        raise input_error(name, path, "a header line, found JSON", fix)
+
+
+def _check_separator(names: list[str], path: Path, name: str) -> None:
+    """InputError for a table of one column whose name looks like several."""
+    head, is_csv = names[0], ".csv" in path.suffixes
+    if len(names) > 1:
+        return
+    for separator, called in _SEPARATORS.items():
+        if separator not in head or (is_csv and separator == ","):
+            continue
+        fix = f"write commas between columns and points in numbers: {head.replace(separator, ',')}"
+        if separator in "\t,":
+            fix = _other_ending(path, ".tsv" if is_csv else ".csv")
+        expected = f"a line of column names, found {head!r}: separated by {called}"
+        raise input_error(name, path, expected, fix)
+
+
+def _other_ending(path: Path, kind: str) -> str:
+    packed = ".gz" if path.suffix == ".gz" else ""
+    stem = path.name.removesuffix(".gz").rpartition(".")[0]
+    return f"mv {path} {path.with_name(stem + kind + packed)}"
+
+
+def _named(line: int, names: list[str], cells: list[str], raw: bytes) -> Row:
     if len(cells) != len(names):
         raise RowFault(f"expected {len(names)} columns, found {len(cells)}")
-    return Row(line, dict(zip(names, cells)), is_text=True)
+    return Row(line, dict(zip(names, cells)), is_text=True, raw=raw)
 
 
 class _Lines:
@@ -173,11 +233,14 @@ class _Lines:
         return taken
 
 
-def _cells(raw: bytes | None, following: list[Line]) -> list[str]:
+def _joined(raw: bytes | None, following: list[Line]) -> str:
     parts = [raw, *(line for _, line in following)]
     if None in parts:
         raise RowFault(_NOT_WHOLE)
-    text = strictjson.decode(b"\n".join(part for part in parts if part is not None))
+    return strictjson.decode(b"\n".join(part for part in parts if part is not None))
+
+
+def _cells(text: str) -> list[str]:
     # The module's limit on a cell is global; ours is the length of a line.
     limit = csv.field_size_limit(len(text) + 1)
     try:
