@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax.backbone import decoder as passes
+from calibjax.backbone import continuation as passes
 from calibjax.backbone.lora import Adapter
 from calibjax.generation import sampling
 from calibjax.generation.batches import MAX_ROWS

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax.backbone import decoder as passes
+from calibjax.backbone import continuation as passes
 from calibjax.backbone.load import Decoder
 from calibjax.backbone.tokenizer import Prompt, Tokenizer
 from calibjax.errors import input_error
