@@ -34,13 +34,14 @@ def backbone() -> Decoder:
 
 
 def first_blocks(decoder: Decoder, count: int) -> Decoder:
-    """The decoder without the blocks between number `count` and the last."""
+    """The decoder without the blocks between number `count` and the last; count: 2 or more."""
     import dataclasses
 
     config = dataclasses.replace(decoder.config, num_layers=count + 1)
     module: DecoderModule = jax.tree.map(lambda leaf: leaf, decoder.module)
     module.config = config
-    module.blocks = jax.tree.map(lambda leaf: leaf[:count], module.blocks)
+    module.feature_block = jax.tree.map(lambda leaf: leaf[count - 1], module.blocks)
+    module.blocks = jax.tree.map(lambda leaf: leaf[: count - 1], module.blocks)
     source = f"{decoder.source} ({count + 1} blocks)"
     return Decoder(module, config, decoder.tokenizer, source, f"{decoder.sha256}/{count}")
 

@@ -31,7 +31,7 @@ from calibjax.forecaster.model import standardize
 from calibjax.forecaster.presets import PRESETS, Preset
 from calibjax.perf import flops
 from calibjax.records import SupervisionRow
-from calibjax.training.fit import Data, prepare
+from calibjax.training.labelled import Data, prepare
 from calibjax.training.optimizer import optimizer
 from calibjax.training.state import TrainState, init_state
 from calibjax.training.step import train_step

@@ -10,6 +10,7 @@ import numpy as np
 
 from calibjax.backbone import peft_files, weights
 from calibjax.backbone.config import DecoderConfig
+from calibjax.backbone.decoder import block_numbers
 from calibjax.backbone.load import Decoder
 from calibjax.backbone.lora import Adapter
 from calibjax.errors import InputError
@@ -46,16 +47,16 @@ def config_fields(config: DecoderConfig) -> dict[str, Any]:
 def stored_tensors(decoder: Decoder) -> dict[str, np.ndarray]:
     """The decoder's parameters under their Hugging Face names and in that order of axes."""
     named = {}
-    last = decoder.config.num_layers - 1
+    numbers = block_numbers(decoder.config)
     for keys, leaf in jax.tree_util.tree_flatten_with_path(decoder.module)[0]:
         path = jax.tree_util.keystr(keys, simple=True, separator=".").removesuffix(".value")
         room, _, inner = path.partition(".")
         value = np.array(leaf)
-        if room not in ("blocks", "last_block"):
+        if room not in numbers:
             named[weights.HUGGING_FACE.name(path, None)] = value
             continue
         rows = value if room == "blocks" else value[None]
-        for number, row in enumerate(rows, start=0 if room == "blocks" else last):
+        for number, row in zip(numbers[room], rows, strict=True):
             turned = np.ascontiguousarray(row.T if inner.endswith("kernel") else row)
             named[weights.HUGGING_FACE.name(inner, number)] = turned
     return named

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,15 @@ CORPUS = flags.DEFINE_string(
 )
 RETRIEVER = flags.DEFINE_enum("retriever", "bm25", ["bm25", "dense"], "how passages are found")
 ENCODER = flags.DEFINE_string("encoder", DEFAULT_ENCODER, "model of --retriever=dense")
+QUERY_ENCODER = flags.DEFINE_string(
+    "query_encoder",
+    None,
+    "the queries' tower of a model with two, such as MedCPT; --encoder then reads passages as "
+    "pairs of title and text",
+)
+POOLING = flags.DEFINE_enum(
+    "pooling", None, ["mean", "cls"], "how token vectors become one (default: as the model says)"
+)
 SERVER = flags.DEFINE_string(
     "server",
     None,
@@ -107,26 +117,31 @@ def passages(out: RunDirectory, *question_lists: Iterable[Question]) -> list[Pas
 def retriever(found: list[Passage]) -> Any:
     """BM25 or dense over the passages; the index is kept in the cache."""
     from calibjax import storage
-    from calibjax.retrieval import BM25Retriever, DenseRetriever
+    from calibjax.retrieval import BM25Retriever
 
     directory = storage.cache_dir() / "retrieval"
     if RETRIEVER.value == "bm25":
         return BM25Retriever(found, cache_dir=directory)
-    from calibjax.backbone import load_encoder
-
-    return DenseRetriever(found, load_encoder(ENCODER.value), cache_dir=directory)
+    return _dense_maker()(found, cache_dir=directory)
 
 
 def retriever_maker() -> Callable[[Sequence[Passage]], Any]:
     """Makes retrievers over a few passages each, such as those of one question."""
-    from calibjax.retrieval import BM25Retriever, DenseRetriever
+    from calibjax.retrieval import BM25Retriever
 
-    if RETRIEVER.value == "bm25":
-        return BM25Retriever
+    return BM25Retriever if RETRIEVER.value == "bm25" else _dense_maker()
+
+
+def _dense_maker() -> Callable[..., Any]:
+    """Makes dense retrievers with the encoders of the flags, loaded once."""
     from calibjax.backbone import load_encoder
+    from calibjax.retrieval import DenseRetriever
 
-    encoder = load_encoder(ENCODER.value)
-    return lambda found: DenseRetriever(found, encoder)
+    encoder = load_encoder(ENCODER.value, pooling=POOLING.value)
+    if not QUERY_ENCODER.value:
+        return partial(DenseRetriever, encoder=encoder)
+    tower = load_encoder(QUERY_ENCODER.value, pooling=POOLING.value)
+    return partial(DenseRetriever, encoder=encoder, query_encoder=tower, pairs=True)
 
 
 def model(name: str | None, flag: str, loaded: dict[str, Any]) -> Any:

@@ -25,7 +25,8 @@ from calibjax.progress import say
 from calibjax.reading.textlines import existing_file
 from calibjax.training import distributed, signals, watchdog
 from launch import _flags
-from launch._run_directory import Follower, RunDirectory, command_line, open_run
+from launch._run_directory import Follower, RunDirectory, open_run
+from launch._run_record import command_line
 
 FLAGS = flags.FLAGS
 # Errors that say all there is to say; their modules would import JAX.

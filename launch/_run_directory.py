@@ -1,20 +1,10 @@
 """The directory of one run: who may write it, what it was made from, how long each stage took."""
 
-import fcntl
-import json
 import os
-import platform
-import re
-import shlex
 import shutil
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timezone
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +13,12 @@ from calibjax.errors import InputError, input_error
 from calibjax.progress import say
 from calibjax.reading import textfiles
 from calibjax.training import signals
+from launch._run_lock import PREVIOUS, entries_of, locked
+from launch._run_record import RECORD, check_own, differs, new_record, now
 
-LOCK, RECORD, REJECTED, PREVIOUS = ".lock", "run.json", "rejected.jsonl", ".previous"
+REJECTED = "rejected.jsonl"
 # What this module and the compilation cache put into a directory.
 _OWN = {RECORD, REJECTED, ".cache"}
-_HASH = re.compile(r"(sha256:)?[0-9a-f]{64}")  # of a quantised decoder a word may follow
-_PACKAGES = ("calibjax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
 class RunDirectory:
@@ -84,7 +74,7 @@ class RunDirectory:
         value = storage.plain(value)
         known = self._record["depends_on"]
         if name in known and known[name] != value:
-            raise _differs(name, value, known[name], self.path)
+            raise differs(name, value, known[name], self.path)
         known[name] = value
         self._save()
 
@@ -104,7 +94,7 @@ class RunDirectory:
         storage.write_json(self.path / RECORD, self._record)
 
     def _finish(self, status: str) -> None:
-        self._record["attempts"][-1] |= {"status": status, "finished": _now()}
+        self._record["attempts"][-1] |= {"status": status, "finished": now()}
         self._save()
 
 
@@ -141,15 +131,15 @@ def open_run(
     if resume and overwrite:
         raise input_error("overwrite", "true", "not both --resume and --overwrite", "drop one")
     path = Path(out)
-    with _locked(path, may_hold_files=resume or overwrite):
+    with locked(path, may_hold_files=resume or overwrite):
         for left in path.glob(".*.tmp"):  # by a writer that was killed; now the lock is ours
             if left.is_file():
                 left.unlink()
         if overwrite:
-            _check_own(path)
+            check_own(path)
             _set_previous_aside(path)
-        resumed = resume and bool(_entries(path))
-        record = _record(path, seed, command, depends_on, resumed)
+        resumed = resume and bool(entries_of(path))
+        record = new_record(path, seed, command, depends_on, resumed)
         run = RunDirectory(path, record, resumed, strict)
         run._save()
         try:
@@ -169,7 +159,7 @@ def open_run(
 
 def _undo(path: Path) -> None:
     """Leaves no trace of a run that was refused before it had written anything of its own."""
-    entries = set(_entries(path))
+    entries = set(entries_of(path))
     if not entries <= _OWN:
         return
     for entry in entries:
@@ -181,176 +171,9 @@ def _undo(path: Path) -> None:
         previous.rmdir()
 
 
-def _entries(path: Path) -> list[str]:
-    """What a run has put into the directory."""
-    return [e for e in os.listdir(path) if e != LOCK and not e.startswith(PREVIOUS)]
-
-
-def _record(
-    path: Path, seed: int, command: Sequence[str], depends_on: Mapping[str, Any], resumed: bool
-) -> dict[str, Any]:
-    """The content of run.json; on resume it must agree with what is there."""
-    now = {"seed": seed, **storage.plain(dict(depends_on))}
-    attempts, known, earlier = [], {}, {}
-    if resumed:
-        earlier = _read_record(path)
-        attempts, known = earlier["attempts"], earlier["depends_on"]
-        for name, value in now.items():
-            if name in known and known[name] != value:
-                raise _differs(name, value, known[name], path)
-    seconds: dict[str, float] = {}
-    attempt = {"started": _now(), "host": socket.gethostname(), "pid": os.getpid()}
-    attempt["seconds"] = seconds
-    return {
-        **earlier,
-        "command": shlex.join(command),
-        "seed": seed,
-        "depends_on": known | now,
-        "seconds": seconds,
-        "attempts": [*attempts, attempt],
-        "versions": {"python": platform.python_version(), **_versions()},
-        "git_revision": _git_revision(),
-        "host": {"system": platform.platform(), "cpus": os.cpu_count()},
-    }
-
-
-def _read_record(path: Path) -> dict[str, Any]:
-    try:
-        record = json.loads((path / RECORD).read_bytes())
-        if isinstance(record["attempts"], list) and isinstance(record["depends_on"], dict):
-            return record
-    except (OSError, ValueError, TypeError, KeyError):
-        pass
-    expected = "the run.json of an earlier run in it"
-    raise input_error("out", path, expected, "--overwrite or another --out")
-
-
-def _differs(name: str, value: Any, known: Any, path: Path) -> InputError:
-    """Says what a resumed run finds changed: of a mapping, its first entry that has."""
-    if isinstance(value, dict) and isinstance(known, dict):
-        key = next(key for key in [*known, *value] if known.get(key) != value.get(key))
-        return _differs(f"{name}[{key}]", value.get(key), known.get(key), path)
-    fix = "the same flags, or --overwrite, or another --out"
-    expected = f"{_brief(known)} as in {path / RECORD}"
-    if _is_hash(value) and _is_hash(known):
-        name = name.removesuffix("_sha256")
-        expected, fix = f"the content {expected}", fix.replace("flags", "file")
-    return input_error(name, _brief(value), expected, fix)
-
-
-def _is_hash(value: Any) -> bool:
-    return isinstance(value, str) and bool(_HASH.match(value))
-
-
-def _brief(value: Any) -> str:
-    """A value in a message; of a hash, as much as tells two of them apart."""
-    if value is None:
-        return "none"
-    if _is_hash(value):
-        return f"sha256:{value.removeprefix('sha256:')[:12]}"
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-@contextmanager
-def _locked(path: Path, may_hold_files: bool) -> Iterator[None]:
-    """Creates the directory and holds its lock; leaves no trace when the directory is refused."""
-    refused = _refusal(path)
-    if refused:
-        raise refused
-    if path.is_dir() and _entries(path) and not may_hold_files and not (path / LOCK).exists():
-        raise _not_empty(path)
-    is_new = not path.exists()
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        handle = _take_lock(path)
-    except OSError as error:
-        raise _unwritable(path, error) from None
-    try:
-        try:
-            if _entries(path) and not may_hold_files:
-                raise _not_empty(path)
-            yield
-        finally:
-            os.unlink(path / LOCK)
-            if is_new and not os.listdir(path):
-                path.rmdir()
-    finally:
-        os.close(handle)
-
-
-def _take_lock(path: Path) -> int:
-    """A file handle that holds the lock; the lock goes with the process, however that ends."""
-    while True:
-        handle = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = _holder(handle)
-            os.close(handle)
-            fix = "wait for it, or another --out"
-            raise InputError(f"out={path}: in use by {holder}; fix: {fix}") from None
-        except OSError:
-            say(f"out={path}: no locks on this file system; see that nothing else writes there")
-        if _is_same_file(handle, path / LOCK):
-            break
-        # Its last holder removed it between our open and our lock.
-        os.close(handle)
-    if os.fstat(handle).st_size:
-        say(f"out={path}: taking over the lock of {_holder(handle)}, which has ended")
-    text = f"pid {os.getpid()} on host {socket.gethostname()} since {time.strftime('%H:%M')}"
-    os.ftruncate(handle, 0)
-    os.pwrite(handle, text.encode(), 0)
-    return handle
-
-
-def _is_same_file(handle: int, path: Path) -> bool:
-    try:
-        return os.fstat(handle).st_ino == os.stat(path).st_ino
-    except FileNotFoundError:
-        return False
-
-
-def _holder(handle: int) -> str:
-    return os.pread(handle, 200, 0).decode("utf-8", "replace").strip() or "another process"
-
-
-def _refusal(path: Path) -> InputError | None:
-    try:
-        exists = path.exists()
-    except (OSError, ValueError) as error:
-        return _unwritable(path, error)
-    if exists and not path.is_dir():
-        return input_error("out", path, "a directory, found a file", "--out=runs/NAME")
-    return None
-
-
-def _unwritable(path: Path, error: Exception) -> InputError:
-    reason = getattr(error, "strerror", None) or error
-    return input_error("out", path, f"a writable directory ({reason})", "another --out")
-
-
-def _not_empty(path: Path) -> InputError:
-    fix = "--resume, --overwrite or another --out"
-    return input_error("out", path, "an empty or new directory", fix)
-
-
-def _check_own(path: Path) -> None:
-    """InputError for files that no run of ours has left: --overwrite replaces runs only."""
-    entries = sorted(_entries(path))
-    if not entries or (path / PREVIOUS).exists():
-        return
-    try:
-        _read_record(path)
-    except InputError:
-        shown = ", ".join(entries[:3]) + (", ..." if len(entries) > 3 else "")
-        expected = f"an empty directory or an earlier run, found no {RECORD} of one but {shown}"
-        raise input_error("out", path, expected, "another --out") from None
-
-
 def _set_previous_aside(path: Path) -> None:
     """Moves the last finished run to .previous; an unfinished one after it is dropped."""
-    entries = _entries(path)
+    entries = entries_of(path)
     if RECORD not in entries:
         return
     previous = path / PREVIOUS
@@ -371,41 +194,3 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink()
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for package in _PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            pass
-    return found
-
-
-def _git_revision() -> str | None:
-    """Commit of the source tree, with "+changes" if it differs from it; None outside git."""
-    root = Path(__file__).resolve().parent.parent
-    try:
-        done = [
-            subprocess.run(
-                ["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=5
-            )
-            for arguments in (["rev-parse", "HEAD"], ["status", "--porcelain", "-uno"])
-        ]
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    if done[0].returncode:
-        return None
-    return done[0].stdout.strip() + ("+changes" if done[1].stdout.strip() else "")
-
-
-def command_line() -> list[str]:
-    """The command as it was given, `python -m launch.NAME ...`."""
-    script = Path(sys.argv[0])
-    name = f"{script.parent.name}.{script.stem}" if script.suffix == ".py" else str(script)
-    return ["python", "-m", name, *sys.argv[1:]]

@@ -51,6 +51,13 @@ HANG_SECONDS = flags.DEFINE_float(
     "(0: never)",
     lower_bound=0.0,
 )
+PEAK_TFLOPS = flags.DEFINE_float(
+    "peak_tflops",
+    None,
+    "dense peak of one device in 10^12 operations a second, of which the utilisation (mfu) is a "
+    "share; default: known for A100, H100, H200 and TPU v5 and v6, else no utilisation is told",
+    lower_bound=1e-6,
+)
 COORDINATOR = flags.DEFINE_string(
     "coordinator", None, "HOST:PORT of process 0 (several processes; found by itself under Slurm "
     "and in the JobSet of launch/gke)",
@@ -62,7 +69,8 @@ HEARTBEAT = flags.DEFINE_integer(
 )
 NAMES = (
     "mesh", "dtype", "remat", "tracker", "keep", "async_checkpoints", "bad_batches",
-    "hang_seconds", "coordinator", "num_processes", "process_id", "heartbeat_seconds",
+    "hang_seconds", "peak_tflops", "coordinator", "num_processes", "process_id",
+    "heartbeat_seconds",
 )  # fmt: skip
 # A run may go on with other values of these; numbers change by rounding at most.
 HARMLESS = tuple(name for name in NAMES if name != "dtype")
@@ -112,6 +120,7 @@ def engine(out: RunDirectory, preset: Any) -> Any:
         asynchronous=ASYNC.value,
         max_bad_in_a_row=1 if BAD_BATCHES.value == "stop" else Engine().max_bad_in_a_row,
         hang_seconds=HANG_SECONDS.value or None,
+        peak_flops=None if PEAK_TFLOPS.value is None else PEAK_TFLOPS.value * 1e12,
         trackers=trackers,
     )
 
@@ -126,18 +135,21 @@ def finish(made: Any, fitted: Any) -> bool:
 
 
 def rows(out: Any, path: str | None, name: str) -> list[Any]:
-    """Labelled rows of a supervision set, or of a JSON-lines file of them."""
+    """Labelled rows of supervision sets, or JSON-lines files of them (several by commas)."""
     from calibjax.data import supervision
-    from calibjax.errors import input_error
 
     if not path:
         fix = "--data=runs/label/supervision, written by launch.label"
         raise input_error(name, "", "a supervision set", fix)
-    if Path(path).is_dir():
-        return supervision.load(path)
-    found = supervision.read_file(path)
-    out.reject(found.rejected)
-    return found.rows
+    whole: list[Any] = []
+    for part in path.split(","):
+        if Path(part).is_dir():
+            whole += supervision.load(part, name=name)
+        else:
+            found = supervision.read_file(part, name=name)
+            out.reject(found.rejected)
+            whole += found.rows
+    return whole
 
 
 def check_flags() -> None:

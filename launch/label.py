@@ -13,11 +13,18 @@ from typing import Any
 
 from absl import flags
 
+from calibjax.errors import input_error
 from launch import _inputs, _main
 
 PATH = flags.DEFINE_string("path", None, "file of questions (.jsonl, .json, .csv, .parquet)")
 SPLIT = flags.DEFINE_string("split", "train", "part of worldfacts: train, validation or test")
 LIMIT = flags.DEFINE_integer("limit", None, "label only so many of them", lower_bound=1)
+SHARD = flags.DEFINE_string(
+    "shard",
+    "0/1",
+    "I/N: of these, label question I, I + N, ... (I from 0), so that N jobs, each with its --out, "
+    "share the work; launch.train --data=OUT0/supervision,OUT1/supervision reads them together",
+)
 K = flags.DEFINE_integer("k", 20, "passages retrieved per question", lower_bound=1)
 DOCS = flags.DEFINE_integer(
     "docs_per_question", 3, "passages labelled per question: the best and others", lower_bound=1
@@ -52,6 +59,7 @@ EXAMPLES = (
 
 
 def main() -> None:
+    _shard(str(SHARD.value))
     with _main.open_out(
         main,
         files={"path": PATH.value, "corpus": _inputs.CORPUS.value},
@@ -66,7 +74,9 @@ def main() -> None:
             from calibjax.supervision.grading import make_grader
             from calibjax.supervision.labels import Labeller, sample_questions
 
+            number, count = _shard(str(SHARD.value))
             chosen = sample_questions(loaded.questions, LIMIT.value, _main.FLAGS.seed)
+            chosen = chosen[number::count]
             models: dict[str, Any] = {}
             reader = _inputs.model(READER.value, "reader", models)
             user = _inputs.model(USER.value or READER.value, "user", models)
@@ -83,6 +93,14 @@ def main() -> None:
             report = {**made.report, "source": loaded.counts, "seconds": out.seconds}
             storage.write_json(out.path / "report.json", report)
         print(_summary(made.report))
+
+
+def _shard(text: str) -> tuple[int, int]:
+    """Number and count from "I/N"."""
+    number, _, count = text.partition("/")
+    if number.isdecimal() and count.isdecimal() and int(number) < int(count):
+        return int(number), int(count)
+    raise input_error("shard", text, "I/N with I from 0 to N - 1", "--shard=0/4")
 
 
 def _settings() -> Any:

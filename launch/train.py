@@ -11,7 +11,9 @@ from absl import flags
 
 from launch import _config, _main, _training
 
-DATA = flags.DEFINE_string("data", None, "OUT/supervision of launch.label, or a .jsonl of its rows")
+DATA = flags.DEFINE_string(
+    "data", None, "OUT/supervision of launch.label, or a .jsonl of its rows; several by commas"
+)
 VALIDATION = flags.DEFINE_string(
     "validation_data", None, "rows of other questions (default: a seeded fifth of the questions)"
 )

@@ -9,8 +9,6 @@ from calibjax.backbone.metadata import Fields
 from calibjax.errors import closest, input_error
 
 MODEL_TYPES = ("llama", "mistral", "qwen2", "granite", "phi3")
-# GGUF files of the others are laid out differently: fused projections, two sets of frequencies.
-GGUF_TYPES = ("llama", "mistral", "qwen2", "granite")
 
 
 @dataclass(frozen=True)
@@ -55,6 +53,8 @@ class DecoderConfig:
         for name in _SIZES:
             if getattr(self, name) < 1:
                 raise input_error(name, getattr(self, name), "a positive integer")
+        if self.num_layers < 2:
+            raise input_error("num_layers", self.num_layers, "two or more")
         if self.num_heads % self.num_kv_heads:
             raise input_error("num_kv_heads", self.num_kv_heads, f"a divisor of {self.num_heads}")
         if self.head_dim % 2:
@@ -137,12 +137,12 @@ def from_gguf(
     the byte offsets of the keys, for error messages.
     """
     reader = Fields(fields, where, places)
-    arch = _model_type(reader, "general.architecture", GGUF_TYPES)
+    arch = _model_type(reader, "general.architecture", MODEL_TYPES)
     heads = reader.integer(f"{arch}.attention.head_count")
     hidden = reader.integer(f"{arch}.embedding_length")
     head_dim = reader.integer(f"{arch}.attention.key_length", max(hidden // heads, 1))
     rotary = reader.integer(f"{arch}.rope.dimension_count", head_dim)
-    if rotary != head_dim:
+    if rotary != head_dim and arch != "phi3":
         raise reader.error(f"{arch}.rope.dimension_count", rotary, f"{head_dim} (the head size)")
     scaling = reader.get(f"{arch}.rope.scaling.type", "none")
     if scaling not in ("none", "linear"):
@@ -150,6 +150,12 @@ def from_gguf(
     if scaling == "linear" and not rope_divisors:
         rope_divisors = (reader.number(f"{arch}.rope.scaling.factor"),) * (head_dim // 2)
     tokens = reader.get("tokenizer.ggml.tokens", ())
+    positions = reader.integer(f"{arch}.context_length", 2048)
+    window = 0
+    if arch == "phi3":
+        window = reader.integer(f"{arch}.attention.sliding_window", positions)
+        # As in longrope: the short divisors hold up to the context before it was stretched.
+        positions = reader.integer(f"{arch}.rope.scaling.original_context_length", positions)
     return DecoderConfig(
         model_type=arch,
         vocab_size=reader.integer(f"{arch}.vocab_size", len(tokens)),
@@ -159,7 +165,10 @@ def from_gguf(
         num_heads=heads,
         num_kv_heads=reader.integer(f"{arch}.attention.head_count_kv", heads),
         head_dim=head_dim,
-        max_positions=reader.integer(f"{arch}.context_length", 2048),
+        max_positions=positions,
+        sliding_window=0 if window >= positions else window,
+        rotary_dim=rotary,
+        rope_magnitude=reader.number(f"{arch}.rope.scaling.attn_factor", 1.0),
         norm_eps=reader.number(f"{arch}.attention.layer_norm_rms_epsilon", 1e-6),
         rope_theta=reader.number(f"{arch}.rope.freq_base", 10000.0),
         rope_divisors=tuple(float(d) for d in rope_divisors),
@@ -179,8 +188,6 @@ def _model_type(reader: Fields, name: str, allowed: Sequence[str]) -> str:
     if value not in allowed:
         near = closest(str(value), allowed)
         fix = f"is it {near}?" if near else None
-        if value in MODEL_TYPES:
-            fix = "load the Hugging Face directory of the model instead"
         raise reader.error(name, value, "one of " + ", ".join(allowed), fix)
     return value
 

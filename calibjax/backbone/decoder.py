@@ -1,7 +1,8 @@
-"""The decoder: its parameters, the pass up to the feature, and the parts that passes are made of.
+"""The decoder's parameters, and the passes that read its features.
 
-Blocks 1..L-1 are stacked and run by one scan; block L stands apart, because the feature is read
-before it and slicing it off a stack would copy the weights. Rows are padded on the right.
+The feature is read before block L, and of block L-1 it needs keys and values of every token but the
+rest at single tokens only. So blocks 1..L-2 are stacked and run by one scan, and the last two stand
+apart: slicing them off a stack would copy the weights. Rows are padded on the right.
 """
 
 from collections.abc import Mapping
@@ -25,10 +26,31 @@ class DecoderModule(nnx.Module):
         self.config = config
         self.embedding = nnx.Param(arrays["embedding"])
         self.blocks = layers.Block(arrays, "blocks")
+        self.feature_block = layers.Block(arrays, "feature_block")
         self.last_block = layers.Block(arrays, "last_block")
         self.norm = layers.RMSNorm(arrays, "norm")
         # Tied embeddings are one array, read both ways.
         self.lm_head = None if config.tie_embeddings else layers.Linear(arrays, "lm_head")
+
+
+class Adapting(NamedTuple):
+    """How blocks are changed (`adapter`) and trained (dropout where a key is given; `remat`)."""
+
+    adapter: Adapter | None = None
+    dropout_key: jax.Array | None = None
+    remat: str = "none"
+
+    def layer(self, pairs: Adapter | None, number: Any) -> lora.Layer | None:
+        """The adapter of block `number` (counted from 0), whose leaves are `pairs`."""
+        if pairs is None:
+            return None
+        key = self.dropout_key
+        return lora.Layer(pairs, None if key is None else jax.random.fold_in(key, number))
+
+    def feature_layer(self, config: DecoderConfig) -> lora.Layer | None:
+        """The adapter of block L-1."""
+        number = config.num_layers - 2
+        return self.layer(jax.tree.map(lambda leaf: leaf[number], self.adapter), jnp.int32(number))
 
 
 def parameter_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
@@ -37,10 +59,21 @@ def parameter_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {"embedding": (V, D), "norm.scale": (D,)}
     if not config.tie_embeddings:
         shapes["lm_head.kernel"] = (D, V)
-    for stem, stack in (("blocks", (config.num_layers - 1,)), ("last_block", ())):
+    for room, numbers in block_numbers(config).items():
+        stack = (len(numbers),) if room == "blocks" else ()
         for name, shape in _block_shapes(config).items():
-            shapes[f"{stem}.{name}"] = (*stack, *shape)
+            shapes[f"{room}.{name}"] = (*stack, *shape)
     return shapes
+
+
+def block_numbers(config: DecoderConfig) -> dict[str, range]:
+    """Numbers (from 0) of the blocks by where their parameters are."""
+    L = config.num_layers
+    return {
+        "blocks": range(L - 2),
+        "feature_block": range(L - 2, L - 1),
+        "last_block": range(L - 1, L),
+    }
 
 
 def _block_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
@@ -70,27 +103,54 @@ def features(
     No final norm; the last block is never run. `dropout_key` switches LoRA dropout on; `remat`
     names what the backward pass recomputes (`remat.POLICIES`).
     """
-    B, T = tokens_BT.shape
-    positions_BT = jnp.broadcast_to(jnp.arange(T, dtype=jnp.int32)[None], (B, T))
-    x_BTD, _ = run_blocks(
+    features_B1D = features_at(
+        module,
+        tokens_BT,
+        row_positions(tokens_BT),
+        attention.causal_mask(tokens_BT.shape[1], module.config.sliding_window),
+        lengths_B.astype(jnp.int32)[:, None] - 1,
+        Adapting(adapter, dropout_key, remat),
+    )
+    return features_B1D[:, 0]
+
+
+def features_at(
+    module: DecoderModule,
+    tokens_BT: jax.Array,
+    positions_BT: jax.Array,
+    mask_B1TS: jax.Array,
+    places_BN: jax.Array,
+    adapting: Adapting,
+) -> jax.Array:
+    """Residual stream after block L-1 at N tokens of each row, float32 [B, N, D].
+
+    mask_B1TS: who sees whom; its first dimension may be 1.
+    """
+    config = module.config
+    x_BTD, _ = run_stack(
         module,
         embed(module, tokens_BT),
         positions_BT,
-        causal(module.config, T),
-        Adapting(adapter, dropout_key, remat),
+        within_rows(config, mask_B1TS),
+        adapting,
     )
-    return _at_last(x_BTD, lengths_B).astype(jnp.float32)
+    B, T = tokens_BT.shape
+    seen_B1NS = jnp.take_along_axis(
+        jnp.broadcast_to(mask_B1TS, (B, 1, T, T)), places_BN[:, None, :, None], axis=2
+    )
+    x_BND, _ = layers.run_block(
+        module.feature_block,
+        config,
+        divide_batch(x_BTD),
+        tables(config, positions_BT),
+        within_rows(config, seen_B1NS),
+        adapting.feature_layer(config),
+        places_BN=places_BN,
+    )
+    return x_BND.astype(jnp.float32)
 
 
-class Adapting(NamedTuple):
-    """How blocks are changed (`adapter`) and trained (dropout where a key is given; `remat`)."""
-
-    adapter: Adapter | None = None
-    dropout_key: jax.Array | None = None
-    remat: str = "none"
-
-
-def run_blocks(
+def run_stack(
     module: DecoderModule,
     x_BTD: jax.Array,
     positions_BT: jax.Array,
@@ -98,39 +158,41 @@ def run_blocks(
     adapting: Adapting,
     keep: bool = False,
 ) -> tuple[jax.Array, Any]:
-    """Residual stream after blocks 1..L-1 and, with `keep`, what `attend` kept of each, stacked."""
+    """Residual stream after blocks 1..L-2 and, with `keep`, what `attend` kept of each, stacked."""
     config = module.config
-    tables = rope_tables(config, positions_BT)
+    turns = tables(config, positions_BT)
 
     def body(x: jax.Array, layer_of: Any) -> tuple[jax.Array, Any]:
         block, pairs, number = layer_of
-        adapted = None
-        if pairs is not None:
-            key = adapting.dropout_key
-            adapted = lora.Layer(pairs, None if key is None else jax.random.fold_in(key, number))
-        x, kept = layers.run_block(block, config, divide_batch(x), tables, attend, adapted)
+        adapted = adapting.layer(pairs, number)
+        x, kept = layers.run_block(block, config, divide_batch(x), turns, attend, adapted)
         return x, (kept if keep else None)
 
     body = rematerialized(body, adapting.remat)
-    numbers_L = jnp.arange(config.num_layers - 1, dtype=jnp.int32)
-    return jax.lax.scan(body, x_BTD, (module.blocks, adapting.adapter, numbers_L))
+    return jax.lax.scan(body, x_BTD, (module.blocks, *stacked(config, adapting.adapter)))
 
 
-def causal(config: DecoderConfig, length: int) -> layers.Attend:
-    """Causal attention over right-padded rows; keeps the keys and values of the layer."""
+def stacked(config: DecoderConfig, adapter: Adapter | None) -> tuple[Adapter | None, jax.Array]:
+    """Adapter and numbers of blocks 1..L-2, for a scan over them."""
+    count = config.num_layers - 2
+    return jax.tree.map(lambda leaf: leaf[:count], adapter), jnp.arange(count, dtype=jnp.int32)
 
-    def attend(q_BTHh: jax.Array, k_BTGh: jax.Array, v_BTGh: jax.Array) -> tuple[jax.Array, Any]:
-        mask = attention.causal_mask(length, config.sliding_window)
-        own = key_values(k_BTGh[:, None], v_BTGh[:, None], mask)
+
+def within_rows(config: DecoderConfig, mask_B1TS: jax.Array) -> layers.Attend:
+    """Attention among the tokens of a row; keeps the keys and values of the layer."""
+
+    def attend(q_BTHh: jax.Array, k_BSGh: jax.Array, v_BSGh: jax.Array) -> tuple[jax.Array, Any]:
+        k_BGSh, v_BGSh = attention.heads_first(k_BSGh), attention.heads_first(v_BSGh)
+        own = attention.KeyValues(k_BGSh[:, None], v_BGSh[:, None], mask_B1TS)
         out = attention.attend(q_BTHh[:, None], own, scale=config.attention_scale)
-        return out[:, 0], (own.k[:, 0], own.v[:, 0])
+        return out[:, 0], (k_BGSh, v_BGSh)
 
     return attend
 
 
-def key_values(k: jax.Array, v: jax.Array, mask: jax.Array) -> attention.KeyValues:
-    """`KeyValues` of keys and values whose token axis comes first."""
-    return attention.KeyValues(attention.heads_first(k), attention.heads_first(v), mask)
+def row_positions(tokens_BT: jax.Array) -> jax.Array:
+    """Positions of rows that start at their first token, int32 [B, T]."""
+    return jnp.broadcast_to(jnp.arange(tokens_BT.shape[1], dtype=jnp.int32)[None], tokens_BT.shape)
 
 
 def embed(module: DecoderModule, tokens: jax.Array) -> jax.Array:
@@ -141,29 +203,7 @@ def embed(module: DecoderModule, tokens: jax.Array) -> jax.Array:
     return divide_batch(x if multiplier == 1.0 else x * multiplier)
 
 
-def head(module: DecoderModule, x_BTD: jax.Array) -> jax.Array:
-    """Final norm and vocabulary projection, float32 [B, T, V]."""
-    normed = layers.rms_norm(module.norm, x_BTD, module.config.norm_eps)
-    if module.lm_head is None:
-        kernel, spec = module.embedding[...], "BTD,VD->BTV"
-    else:
-        kernel, spec = module.lm_head.kernel[...], "BTD,DV->BTV"
-    logits = jnp.einsum(spec, normed, kernel, preferred_element_type=jnp.float32)
-    divisor = module.config.logits_divisor
-    return logits if divisor == 1.0 else logits / divisor
-
-
-def rope_tables(config: DecoderConfig, positions_BT: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Cosines and sines of the rotary embedding at these positions."""
+def tables(config: DecoderConfig, positions_BT: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Cosines and sines of the positions, as every block turns its queries and keys."""
     inverse = rope.inverse_frequencies(config.rotary_dim, config.rope_theta, config.rope_divisors)
     return rope.tables(positions_BT, inverse, config.rope_magnitude)
-
-
-def real_tokens(lengths_B: jax.Array, size: int) -> jax.Array:
-    """True at real tokens, bool [B, size]."""
-    return jnp.arange(size, dtype=jnp.int32)[None] < lengths_B.astype(jnp.int32)[:, None]
-
-
-def _at_last(x_BTD: jax.Array, lengths_B: jax.Array) -> jax.Array:
-    last_B11 = (lengths_B.astype(jnp.int32) - 1)[:, None, None]
-    return jnp.take_along_axis(x_BTD, last_B11, axis=1)[:, 0]

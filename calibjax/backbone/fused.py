@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ MODULES = {
     "self_attn.qkv_proj": ("q_proj", "k_proj", "v_proj"),
     "mlp.gate_up_proj": ("gate_proj", "up_proj"),
 }
+GGUF_MODULES = dict(zip(("attn_qkv", "ffn_up"), MODULES.values()))
 
 
 class _Rows(NamedTuple):
@@ -33,25 +35,28 @@ def row_bounds(config: DecoderConfig, names: tuple[str, ...]) -> list[tuple[int,
     return list(zip([0, *ends], ends))
 
 
-def split(checkpoint: Checkpoint) -> Checkpoint:
+def split(
+    checkpoint: Checkpoint, modules: Mapping[str, tuple[str, ...]] = MODULES
+) -> Checkpoint:
     """The same checkpoint as if every projection were stored by itself.
 
     Raises InputError naming a fused tensor whose rows are not those of its projections.
     """
+    own = {path.rpartition(".")[2]: name for path, name in checkpoint.table.block.items()}
     shapes: dict[str, tuple[int, ...]] = {}
     places: dict[str, _Rows] = {}
     for stored, shape in checkpoint.shapes.items():
-        module = next((m for m in MODULES if stored.endswith(f".{m}.weight")), None)
+        module = next((m for m in modules if stored.endswith(f".{m}.weight")), None)
         if module is None:
             shapes[stored] = shape
             continue
-        names = MODULES[module]
+        names = modules[module]
         bounds = row_bounds(checkpoint.config, names)
         if shape[:1] != bounds[-1][1:]:
             expected = f"{bounds[-1][1]} rows, those of {', '.join(names)} together"
             raise input_error(f"{checkpoint.where}: shape of {stored}", list(shape), expected)
         for name, (start, stop) in zip(names, bounds):
-            part = stored.replace(module.rpartition(".")[2], name)
+            part = stored.replace(f".{module}.", f".{own[name]}.")
             shapes[part] = (stop - start, *shape[1:])
             places[part] = _Rows(stored, start, stop)
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from calibjax.backbone import config as configs
-from calibjax.backbone import weights
+from calibjax.backbone import fused, weights
 from calibjax.backbone.gguf_header import Header, TensorInfo, read_header
 from calibjax.backbone.safetensors_file import check_finite
 from calibjax.backbone.tokenizer import Tokenizer
@@ -15,7 +15,7 @@ from calibjax.errors import InputError, input_error
 
 # Architectures whose converter turns the rows of q and k from rotate-half order into pairs.
 _PERMUTED = ("llama", "granite")
-_ROPE = "rope_freqs.weight"
+_ROPE, _SHORT, _LONG = "rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight"
 
 
 def open_checkpoint(path: Path) -> tuple[weights.Checkpoint, dict[str, Any]]:
@@ -34,8 +34,11 @@ def open_checkpoint(path: Path) -> tuple[weights.Checkpoint, dict[str, Any]]:
         shapes={name: info.shape for name, info in header.tensors.items()},
         read=read,
         where=str(path),
-        ignored=frozenset({_ROPE}),
+        ignored=frozenset({_ROPE, _SHORT, _LONG}),
     )
+    if config.model_type == "phi3":
+        whole = {m: names for m, names in fused.GGUF_MODULES.items() if _is_whole(header, m)}
+        checkpoint = fused.split(checkpoint, whole)
     return checkpoint, header.fields
 
 
@@ -68,14 +71,24 @@ def read_tensor(path: Path, name: str, info: TensorInfo) -> np.ndarray:
     return value
 
 
+def _is_whole(header: Header, module: str) -> bool:
+    """Whether a module holds several projections; files differ, and `ffn_up` may be either."""
+    stem = f"{weights.GGUF.stem}0."
+    if module == "ffn_up":
+        return f"{stem}ffn_gate.weight" not in header.tensors
+    return f"{stem}{module}.weight" in header.tensors
+
+
 def _config(path: Path, header: Header) -> configs.DecoderConfig:
     names = header.tensors.keys()
     biased = {p for p, n in weights.GGUF.block.items() if f"{weights.GGUF.stem}0.{n}.bias" in names}
     divisors: tuple[float, ...] = ()
-    if _ROPE in names:
-        divisors = tuple(read_tensor(path, _ROPE, header.tensors[_ROPE]).reshape(-1).tolist())
-        if min(divisors) <= 0:
-            raise InputError(f"{path}: {_ROPE}: expected positive divisors; fix: convert it again")
+    for stored in (_ROPE, _SHORT):
+        if stored in names:
+            divisors = tuple(read_tensor(path, stored, header.tensors[stored]).reshape(-1).tolist())
+            if min(divisors) <= 0:
+                fix = "convert it again"
+                raise InputError(f"{path}: {stored}: expected positive divisors; fix: {fix}")
     return configs.from_gguf(
         header.fields,
         tied=weights.GGUF.name("lm_head.kernel", None) not in names,

@@ -1,6 +1,6 @@
 """The parameters of a decoder and the arithmetic of one block; attention itself is passed in."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -14,6 +14,8 @@ from calibjax.backbone.quantize import SCALE
 
 # attend(q_BTHh, k_BTGh, v_BTGh) -> (out_BTHh, whatever the caller wants to keep of the layer).
 Attend = Callable[[jax.Array, jax.Array, jax.Array], tuple[jax.Array, Any]]
+# Cosines and sines of the rotary embedding.
+Tables = Sequence[jax.Array]
 
 
 class Linear(nnx.Module):
@@ -87,18 +89,18 @@ def project(linear: Linear, name: str, x: jax.Array, adapted: lora.Layer | None)
 def project_heads(
     block: Block,
     config: DecoderConfig,
-    x_BTD: jax.Array,
-    tables: tuple[jax.Array, jax.Array],
+    normed_BTD: jax.Array,
+    tables: Tables,
+    name: str,
     adapted: lora.Layer | None,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Rotated queries [B, T, H, h], rotated keys and plain values [B, T, G, h] of a block."""
-    normed = rms_norm(block.attention_norm, x_BTD, config.norm_eps)
-    shape = (*x_BTD.shape[:2], -1, config.head_dim)
-    q_BTHh = project(block.attention.q_proj, "q_proj", normed, adapted).reshape(shape)
-    k_BTGh = project(block.attention.k_proj, "k_proj", normed, adapted).reshape(shape)
-    v_BTGh = project(block.attention.v_proj, "v_proj", normed, adapted).reshape(shape)
-    rotated = rope.rotate(q_BTHh, *tables), rope.rotate(k_BTGh, *tables), v_BTGh
-    return checkpoint_name(rotated, "qkv")
+) -> jax.Array:
+    """Heads [B, T, heads, h] of "q", "k" (both rotated) or "v" from the normed input of a block."""
+    name = f"{name}_proj"
+    flat = project(getattr(block.attention, name), name, normed_BTD, adapted)
+    heads_BTHh = flat.reshape(*normed_BTD.shape[:2], -1, config.head_dim)
+    if name != "v_proj":
+        heads_BTHh = rope.rotate(heads_BTHh, *tables)
+    return checkpoint_name(heads_BTHh, "qkv")
 
 
 def finish_block(
@@ -123,12 +125,29 @@ def run_block(
     block: Block,
     config: DecoderConfig,
     x_BTD: jax.Array,
-    tables: tuple[jax.Array, jax.Array],
+    tables: Tables,
     attend: Attend,
     adapted: lora.Layer | None = None,
+    *,
+    places_BN: jax.Array | None = None,
 ) -> tuple[jax.Array, Any]:
-    """One whole block; returns the new residual stream and what `attend` kept."""
-    mixed_BTHh, kept = attend(*project_heads(block, config, x_BTD, tables, adapted))
+    """One block; returns the new residual stream and what `attend` kept.
+
+    places_BN: the only tokens whose residual stream is wanted, [B, N, D] then. Of the others keys
+    and values alone are computed, and `attend` gets the queries of these places.
+    """
+    normed_BTD = rms_norm(block.attention_norm, x_BTD, config.norm_eps)
+    k_BTGh, v_BTGh = (
+        project_heads(block, config, normed_BTD, tables, name, adapted) for name in "kv"
+    )
+    if places_BN is not None:
+        places_BN1 = places_BN[..., None]
+        x_BTD, normed_BTD, *tables = (
+            jnp.take_along_axis(whole, places_BN1, axis=1)
+            for whole in (x_BTD, normed_BTD, *tables)
+        )
+    q_BTHh = project_heads(block, config, normed_BTD, tables, "q", adapted)
+    mixed_BTHh, kept = attend(q_BTHh, k_BTGh, v_BTGh)
     return finish_block(block, config, x_BTD, mixed_BTHh, adapted), kept
 
 

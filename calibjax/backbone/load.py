@@ -9,13 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax.backbone import cached
-from calibjax.backbone import decoder as passes
 from calibjax.backbone import gguf_file, huggingface, locate
 from calibjax.backbone import quantize as quantization
 from calibjax.backbone import weights
 from calibjax.backbone.config import DecoderConfig
-from calibjax.backbone.decoder import DecoderModule
+from calibjax.backbone.continuation import next_token_logits
+from calibjax.backbone.decoder import DecoderModule, features, parameter_shapes
 from calibjax.backbone.tokenizer import Tokenizer, check_vocabulary
 from calibjax.errors import input_error
 from calibjax.storage import sha256_file
@@ -25,8 +24,8 @@ from calibjax.training import sharding
 _DTYPES = ("float32", "bfloat16", "float16")
 
 # One compiled program per shape for all decoders of an architecture.
-_features = jax.jit(passes.features)
-_next_token_logits = jax.jit(cached.next_token_logits)
+_features = jax.jit(features)
+_next_token_logits = jax.jit(next_token_logits)
 
 
 def load_decoder(
@@ -77,7 +76,7 @@ def load_decoder(
 
 def num_parameters(config: DecoderConfig) -> int:
     """Values in all parameters of a decoder."""
-    return sum(math.prod(shape) for shape in passes.parameter_shapes(config).values())
+    return sum(math.prod(shape) for shape in parameter_shapes(config).values())
 
 
 def _place(mesh: Any, path: str, array: np.ndarray) -> jax.Array:
@@ -98,7 +97,8 @@ def weights_sha256(paths: list[Path]) -> str:
 class Decoder:
     """A decoder on the host side: parameters, tokenizer and where they came from.
 
-    `module` goes into the pure functions of `backbone.decoder`; `sha256` is that of the weights.
+    `module` goes into the pure functions of `decoder`, `packed` and `continuation`; `sha256` is
+    that of the weights.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Low-rank adapters beside a frozen decoder: y + scale * (x A) B for chosen projections.
 
 The adapter is a tree of its own, so the paths of the base weights never move. Its leaves are
-stacked over blocks 1..L-1, which the scan runs over; block L has none, for the feature is read
+stacked over blocks 1..L-1; block L has none, for the feature is read
 before it (Hu et al. 2021; rank-stabilised scale: Kalajdzievski 2023).
 """
 
@@ -134,12 +134,12 @@ def merge(module: Any, adapter: Adapter) -> Any:
     merged = jax.tree.map(lambda leaf: leaf, module)
     for name in adapter.targets:
         pair = getattr(adapter, name)
-        attention, mlp = merged.blocks.attention, merged.blocks.mlp
-        room = attention if hasattr(attention, name) else mlp
-        old = getattr(room, name).kernel[...]
-        if old.dtype == jnp.int8:
-            fix = "merge into the decoder loaded without quantize"
-            raise input_error("kernel type", old.dtype, "floating-point weights", fix)
-        new = merged_kernel(old, pair.a[...], pair.b[...], adapter.scale)
-        getattr(room, name).kernel = nnx.Param(new.astype(old.dtype))
+        for block, own in ((merged.blocks, slice(-1)), (merged.feature_block, -1)):
+            room = block.attention if hasattr(block.attention, name) else block.mlp
+            old = getattr(room, name).kernel[...]
+            if old.dtype == jnp.int8:
+                fix = "merge into the decoder loaded without quantize"
+                raise input_error("kernel type", old.dtype, "floating-point weights", fix)
+            new = merged_kernel(old, pair.a[...][own], pair.b[...][own], adapter.scale)
+            getattr(room, name).kernel = nnx.Param(new.astype(old.dtype))
     return merged

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from calibjax.backbone import attention
-from calibjax.backbone.decoder import Adapting, DecoderModule, embed, run_blocks
+from calibjax.backbone.decoder import Adapting, DecoderModule, features_at
 from calibjax.backbone.lora import Adapter
 
 
@@ -41,21 +41,14 @@ def packed_features(
     places_B1T = packed.positions_BT[:, None]
     near = attention.in_window(places_B1T, places_B1T, module.config.sliding_window)
     mask_B1TS = packed_mask(packed.segments_BT)[:, None] & near
-
-    def attend(q_BTHh: jax.Array, k_BTGh: jax.Array, v_BTGh: jax.Array) -> tuple[jax.Array, None]:
-        k_B1GSh, v_B1GSh = (attention.heads_first(x[:, None]) for x in (k_BTGh, v_BTGh))
-        own = attention.KeyValues(k_B1GSh, v_B1GSh, mask_B1TS)
-        out = attention.attend(q_BTHh[:, None], own, scale=module.config.attention_scale)
-        return out[:, 0], None
-
-    x_BTD, _ = run_blocks(
+    return features_at(
         module,
-        embed(module, packed.tokens_BT),
+        packed.tokens_BT,
         packed.positions_BT,
-        attend,
+        mask_B1TS,
+        packed.last_BN,
         Adapting(adapter, dropout_key, remat),
     )
-    return jnp.take_along_axis(x_BTD, packed.last_BN[..., None], axis=1).astype(jnp.float32)
 
 
 def packed_mask(segments_BT: jax.Array) -> jax.Array:

@@ -19,7 +19,8 @@ def leaves(path: str, value: np.ndarray, dtype: Any) -> dict[str, np.ndarray]:
 
     Everything that is not a projection of a block comes back in `dtype`.
     """
-    if not path.startswith(("blocks.", "last_block.")) or not path.endswith(".kernel"):
+    in_block = path.startswith(("blocks.", "feature_block.", "last_block."))
+    if not in_block or not path.endswith(".kernel"):
         return {path: value.astype(dtype)}
     whole, scale = rounded(value)
     return {path: whole, path.removesuffix("kernel") + SCALE: scale}

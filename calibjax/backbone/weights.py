@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from calibjax.backbone.config import DecoderConfig
-from calibjax.backbone.decoder import parameter_shapes
+from calibjax.backbone.decoder import block_numbers, parameter_shapes
 from calibjax.errors import InputError, input_error
 
 # Projections are stored [out, in] in every known format, ours [in, out].
@@ -118,12 +118,10 @@ def assemble(checkpoint: Checkpoint, dtype: Any) -> Iterator[tuple[str, np.ndarr
 def _source_names(checkpoint: Checkpoint, path: str) -> list[str]:
     """The checkpoint's tensors that make up one of our parameters, in the order of its rows."""
     room, _, inner = path.partition(".")
-    last = checkpoint.config.num_layers - 1
-    if room == "blocks":
-        return [checkpoint.table.name(inner, number) for number in range(last)]
-    if room == "last_block":
-        return [checkpoint.table.name(inner, last)]
-    return [checkpoint.table.name(path, None)]
+    numbers = block_numbers(checkpoint.config).get(room)
+    if numbers is None:
+        return [checkpoint.table.name(path, None)]
+    return [checkpoint.table.name(inner, number) for number in numbers]
 
 
 def _check_names(checkpoint: Checkpoint, expected: list[str]) -> None:

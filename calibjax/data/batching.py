@@ -99,13 +99,14 @@ def bucket_of(group: Group, edges: tuple[int, ...]) -> int:
 
 
 def plan_passes(
-    groups: Sequence[Group], tokens_per_pass: int, shards: int = 1
+    groups: Sequence[Group], tokens_per_pass: int, shards: int = 1, *, multiple: int = 16
 ) -> list[BatchPlan]:
     """Batches over all groups, each of about `tokens_per_pass` tokens, the longest rows first.
 
     shards: devices that divide a batch; each gets as many tokens, and the same number of groups.
+    multiple: of padded lengths.
     """
-    edges = bucket_edges(group.length for group in groups)
+    edges = bucket_edges((group.length for group in groups), multiple=multiple)
     members: dict[int, list[int]] = {edge: [] for edge in edges}
     for number, group in enumerate(groups):
         members[bucket_of(group, edges)].append(number)

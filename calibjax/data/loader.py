@@ -33,6 +33,7 @@ class Loader:
     """Batches of labelled groups by number.
 
     batch_size: groups per batch. The last batch of a bucket may hold fewer, padded by mask.
+    multiple: of tokens, to which rows are padded at least (`training.mesh.length_multiple`).
     """
 
     def __init__(
@@ -42,11 +43,13 @@ class Loader:
         *,
         batch_size: int,
         seed: int = 0,
+        multiple: int = 16,
     ):
         self.groups = list(groups)
         self.seed = seed
         self.batch_size = batch_size
-        self.edges = bucket_edges((group.length for group in self.groups), most=4)
+        lengths = (group.length for group in self.groups)
+        self.edges = bucket_edges(lengths, multiple=multiple, most=4)
         self.num_documents = max(len(group.suffixes) for group in self.groups)
         self.num_rows = max(len(rows_n) for group in self.groups for rows_n in group.rows)
         self._temperature = np.array([row.temperature for row in rows], np.float32)

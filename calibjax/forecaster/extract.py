@@ -13,10 +13,11 @@ from calibjax.backbone.lora import Adapter
 from calibjax.backbone.packed import Packed, packed_features
 from calibjax.data.batching import BatchPlan, Group, collate, plan_passes
 from calibjax.training import sharding, signals
-from calibjax.training.mesh import batch_shards, mesh_of
+from calibjax.training.mesh import batch_shards, length_multiple, mesh_of
 
-# Tokens of one pass, padding included: enough to fill two cores, little enough to stay in cache.
-TOKENS_PER_PASS = 2048
+# Tokens of one pass and device, padding included: enough to fill two cores, little enough to stay
+# in cache; an accelerator is filled by more.
+TOKENS_PER_PASS, ACCELERATOR_TOKENS = 2048, 32768
 
 
 def features_pass(backbone: Any, mesh: Mesh) -> jax.stages.Wrapped:
@@ -49,7 +50,6 @@ def extract_features(
     groups: Sequence[Group],
     *,
     num_rows: int,
-    tokens_per_pass: int = TOKENS_PER_PASS,
     label: str = "",
 ) -> np.ndarray:
     """float32 [num_rows, D]: the feature of every row of the groups.
@@ -61,7 +61,13 @@ def extract_features(
     adapter = sharding.put(adapter, sharding.replicated(mesh))
     num_documents = max(len(group.suffixes) for group in groups)
     features_ND: np.ndarray | None = None
-    plans: Iterable[BatchPlan] = plan_passes(groups, tokens_per_pass, batch_shards(mesh))
+    on_cpu = mesh.devices.flat[0].platform == "cpu"
+    plans: Iterable[BatchPlan] = plan_passes(
+        groups,
+        TOKENS_PER_PASS if on_cpu else ACCELERATOR_TOKENS,
+        batch_shards(mesh),
+        multiple=length_multiple(mesh),
+    )
     for plan in progress.track(plans, label, "passes") if label else plans:
         signals.check()
         packed = collate(groups, plan, num_documents=num_documents)

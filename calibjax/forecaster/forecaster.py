@@ -84,9 +84,9 @@ class Forecaster:
 
         validation: rows of other questions (None: a seeded fifth of the questions of `rows`). out:
         where metrics.jsonl and checkpoint/ go (None: nothing is written); resume: go on from the
-        newest good checkpoint there. frozen: gives `training.fit.frozen_features` of rows and
-        validation rows, for several methods on the same rows. engine: a `training.engine.Engine`
-        (remat, checkpoints, trackers). Returns a `training.fit.FitReport`.
+        newest good checkpoint there. frozen: gives `training.head_start.frozen_features` of rows
+        and validation rows, for several methods on the same rows. engine: a
+        `training.engine.Engine` (remat, checkpoints, trackers). Returns a `training.fit.FitReport`.
         """
         from calibjax.forecaster.saving import describe
         from calibjax.training.engine import Engine

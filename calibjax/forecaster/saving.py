@@ -14,9 +14,9 @@ from calibjax.backbone.load import Decoder
 from calibjax.errors import InputError, input_error
 from calibjax.forecaster.model import split_model
 from calibjax.forecaster.presets import Preset
-from calibjax.training.checkpoint import (
+from calibjax.training.checkpoint import Checkpoints
+from calibjax.training.checkpoint_files import (
     CheckpointError,
-    Checkpoints,
     find_fault,
     read_arrays,
     read_manifest,

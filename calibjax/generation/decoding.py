@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax.backbone import cached as passes
+from calibjax.backbone import continuation as passes
 from calibjax.backbone.decoder import DecoderModule
 from calibjax.backbone.lora import Adapter
 from calibjax.generation import sampling
@@ -96,9 +96,9 @@ def keep_rows(
 
 
 def _prefix_of(prefix: passes.PrefixCache, rows_B: jax.Array) -> passes.PrefixCache:
-    k, v, *last = prefix
-    stacked = (_take(x, rows_B, axis=1) for x in (k, v))
-    return passes.PrefixCache(*stacked, *(_take(x, rows_B) for x in last))
+    stack = (_take(x, rows_B, axis=1) for x in prefix.blocks)
+    rest = jax.tree.map(functools.partial(_take, rows_B=rows_B), prefix[1:])
+    return passes.PrefixCache(passes.KeysValues(*stack), *rest)
 
 
 def _take(x: jax.Array, rows_B: jax.Array, *, axis: int = 0) -> jax.Array:

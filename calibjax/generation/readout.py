@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax.backbone import cached as passes
+from calibjax.backbone import continuation as passes
 from calibjax.backbone.decoder import DecoderModule
 from calibjax.backbone.load import Decoder
 from calibjax.backbone.tokenizer import Prompt, Tokenizer

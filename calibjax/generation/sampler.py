@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calibjax.backbone.cached import PrefixCache
+from calibjax.backbone.continuation import PrefixCache
 from calibjax.backbone.load import Decoder
 from calibjax.backbone.lora import Adapter
 from calibjax.backbone.tokenizer import Prompt, Tokenizer

@@ -80,15 +80,18 @@ class Fit(NamedTuple):
     formula_per_token: float
 
 
-def formula(config: DecoderConfig, task: str, tokens: int) -> float:
+def formula(config: DecoderConfig, task: str, tokens: int, documents: int) -> float:
     """FLOPs per token of a step without recomputation, from the sizes alone.
 
-    N counts the kernels of blocks 1..L-1, which is all that the feature needs. Attention is counted
-    as the step computes it: every pair of a row's tokens, masked or not.
+    N counts the kernels of blocks 1..L-1, which is all that the feature needs, but of block L-1
+    only keys and values for tokens other than the last ones of the `documents` in a row of `tokens`.
+    Attention is counted as the step computes it: every pair of a row's tokens, masked or not.
     """
-    blocks = config.num_layers - 1
-    n = blocks * sum(math.prod(size) for size in projection_sizes(config).values())
-    a = blocks * 4 * tokens * config.num_heads * config.head_dim
+    sizes, whole = projection_sizes(config), config.num_layers - 2
+    block = sum(math.prod(size) for size in sizes.values())
+    keys_values = math.prod(sizes["k_proj"]) + math.prod(sizes["v_proj"])
+    n = whole * block + keys_values + (block - keys_values) * documents / tokens
+    a = 4 * (whole * tokens + documents) * config.num_heads * config.head_dim
     return 4.0 * n + 3.0 * a if task == "train" else 2.0 * n + a
 
 
@@ -116,7 +119,7 @@ def compile_case(case: Case) -> Fit:
         total_bytes=held + own + temporary,
         collectives=count_collectives(compiled.as_text()),
         flops_per_token=matmul_flops(traced.jaxpr) / batch.packed.tokens_BT.size,
-        formula_per_token=formula(config, case.task, case.tokens),
+        formula_per_token=formula(config, case.task, case.tokens, case.documents),
     )
 
 

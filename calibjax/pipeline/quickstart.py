@@ -27,7 +27,7 @@ from calibjax.records import Question, SupervisionRow
 from calibjax.supervision.asking import Model
 from calibjax.supervision.labels import Labelled, Labeller, Settings, fold_in, sample_questions
 from calibjax.supervision.queries import write_queries
-from calibjax.training.fit import Frozen, frozen_features
+from calibjax.training.head_start import Frozen, frozen_features
 
 StageTimer = Callable[[str], AbstractContextManager[None]]
 

@@ -22,16 +22,18 @@ _NPY_MAGIC = b"\x93NUMPY"
 class TextEncoder(Protocol):
     """Texts to vectors. With an attribute `sha256` that names its weights, vectors are cached."""
 
-    def encode(self, texts: Sequence[str]) -> np.ndarray: ...
+    def encode(self, texts: Sequence[Any]) -> np.ndarray: ...
 
 
 class DenseRetriever:
     """Ranks passages by the inner product of their vector with the query's.
 
     Vectors are used as the encoder returns them: the score is a cosine only if it normalises.
-    `query_encoder` is for models with two towers (default: the same encoder). With `cache_dir` the
-    passage vectors are stored there under a hash of passages and weights, and read back the next
-    time. `num_empty` counts passages without text: they are kept in `passages` and never found.
+    `query_encoder` is for models with two towers (default: the same encoder), `pairs` for towers
+    that read a passage as a pair (title, text), such as those of MedCPT and DPR. With `cache_dir`
+    the passage vectors are stored there under a hash of passages and weights, and read back the
+    next time. `num_empty` counts passages without text: they are kept in `passages` and never
+    found.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class DenseRetriever:
         encoder: TextEncoder,
         *,
         query_encoder: TextEncoder | None = None,
+        pairs: bool = False,
         cache_dir: str | Path | None = None,
     ):
         self.passages = ranking.by_id(passages)
@@ -47,7 +50,7 @@ class DenseRetriever:
         filled = {i: p for i, p in self.passages.items() if ranking.joined(p)}
         self._ids = list(filled)
         self.num_empty = len(self.passages) - len(filled)
-        self._vectors_ND = _passage_vectors(list(filled.values()), encoder, cache_dir)
+        self._vectors_ND = _passage_vectors(list(filled.values()), encoder, pairs, cache_dir)
         self._index = _faiss_index(self._vectors_ND) if filled else None
 
     def search(self, queries: Sequence[str], k: int) -> Hits:
@@ -85,7 +88,7 @@ class DenseRetriever:
 
 
 def _passage_vectors(
-    passages: Sequence[Passage], encoder: TextEncoder, cache_dir: str | Path | None
+    passages: Sequence[Passage], encoder: TextEncoder, pairs: bool, cache_dir: str | Path | None
 ) -> np.ndarray:
     """Vectors [N, D] of the passages, from the cache when it has them."""
     if not passages:
@@ -93,18 +96,20 @@ def _passage_vectors(
     weights = getattr(encoder, "sha256", None)
     directory = None
     if cache_dir is not None and weights is not None:
-        key = ranking.content_key(passages, "dense", _FORMAT, weights)
+        kind = "dense-pairs" if pairs else "dense"
+        key = ranking.content_key(passages, kind, _FORMAT, weights)
         directory = Path(cache_dir) / f"dense-{key}"
         vectors = _read_vectors(directory, len(passages))
         if vectors is not None:
             return vectors
-    vectors = _encode([ranking.joined(passage) for passage in passages], encoder)
+    texts = [(p.title, p.text) if pairs else ranking.joined(p) for p in passages]
+    vectors = _encode(texts, encoder)
     if directory is not None:
         _write_vectors(directory, vectors, str(weights))
     return vectors
 
 
-def _encode(texts: Sequence[str], encoder: TextEncoder) -> np.ndarray:
+def _encode(texts: Sequence[Any], encoder: TextEncoder) -> np.ndarray:
     parts = []
     with progress.bar(len(texts), "encode passages", "passages") as advance:
         for start in range(0, len(texts), _AT_ONCE):

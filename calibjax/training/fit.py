@@ -1,4 +1,4 @@
-"""From labelled rows to a trained model: prompts, statistics, head warm-up, joint training."""
+"""From labelled rows to a trained model: everything a run is made of, put together and run."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -15,39 +15,28 @@ from jax.sharding import Mesh
 from calibjax import storage
 from calibjax.backbone.load import Decoder
 from calibjax.backbone.remat import check_policy
-from calibjax.data.batching import Group, make_groups
 from calibjax.data.loader import Batch, Loader
-from calibjax.errors import input_error
 from calibjax.forecaster.extract import extract_features
 from calibjax.forecaster.losses import class_weights, entropy_floor, soft_log_loss
-from calibjax.forecaster.model import (
-    ForecastModel,
-    forecast_logits,
-    standardize,
-    standardized,
-)
+from calibjax.forecaster.model import ForecastModel, forecast_logits
 from calibjax.forecaster.presets import Preset
-from calibjax.forecaster.prompts import forecast_prompts
+from calibjax.perf import flops
 from calibjax.records import SupervisionRow
 from calibjax.training import distributed, sharding
-from calibjax.training.checkpoint import Checkpoints, check_room, read_arrays
+from calibjax.training.checkpoint import Checkpoints
+from calibjax.training.checkpoint_files import read_arrays
+from calibjax.training.disk_room import check_room
 from calibjax.training.engine import Engine
+from calibjax.training.head_start import Frozen, start_head
 from calibjax.training.journal import Journal
+from calibjax.training.labelled import Data, prepare, split_by_question
 from calibjax.training.loop import Best, Run, train
-from calibjax.training.mesh import mesh_of
+from calibjax.training.mesh import length_multiple, mesh_of
 from calibjax.training.optimizer import learning_rates, optimizer
-from calibjax.training.ridge import start_from_ridge
 from calibjax.training.state import TrainState, init_state
 from calibjax.training.step import StepMetrics, jit_train_step
-from calibjax.training.warmup import Rows, fit_head
 from calibjax.training.watchdog import watching
 from calibjax.trees import named_leaves
-
-# Documents of a query in one group: they share a prefix, but attention is wasted on their pairs.
-MAX_DOCUMENTS = 5
-
-# Features of the frozen decoder, of training and of validation rows.
-Frozen = Callable[[], tuple[np.ndarray, np.ndarray]]
 
 
 class FitReport(NamedTuple):
@@ -66,15 +55,6 @@ class FitReport(NamedTuple):
     validation_rows: int
     skipped: int
     trainable: int
-
-
-class Data(NamedTuple):
-    """Labelled rows, and their prompts in groups."""
-
-    rows: Sequence[SupervisionRow]
-    groups: list[Group]
-    temperature: np.ndarray
-    label: np.ndarray
 
 
 def fit(
@@ -120,7 +100,8 @@ def fit(
     if earlier is not None:
         state, best, validated = _restored(earlier, state)
         validate_first = not validated and int(jax.device_get(state.step)) % every == 0
-    loader = Loader(data.groups, data.rows, batch_size=batch_size, seed=seed)
+    multiple = length_multiple(mesh)
+    loader = Loader(data.groups, data.rows, batch_size=batch_size, seed=seed, multiple=multiple)
     with ExitStack() as stack:
         stacks = Path(out or ".") / f"stacks.{distributed.process_id()}.txt"
         journal = Journal(
@@ -130,6 +111,8 @@ def fit(
             leaf_names=list(named_leaves(state.params)),
             learning_rates=learning_rates(preset),
             batches_per_epoch=loader.batches_per_epoch,
+            flops=lambda number: _flops(decoder, loader, number),
+            peak_flops=_peak_flops(engine, mesh),
             max_bad_in_a_row=engine.max_bad_in_a_row,
             bad_batch=Path(out) / "bad_batch.npz" if out and distributed.is_primary() else None,
         )
@@ -151,103 +134,6 @@ def fit(
     report = _report(state, best, data, held_out)
     constants = jax.device_get(state.constants)
     return nnx.merge(graphdef, *jax.device_put((best.params, constants))), report
-
-
-def split_by_question(
-    rows: Sequence[SupervisionRow], *, seed: int, fraction: float = 0.2
-) -> tuple[list[SupervisionRow], list[SupervisionRow]]:
-    """(train, validation): a seeded share of the questions, never of the rows, is set aside."""
-    ids = sorted({row.question_id for row in rows})
-    if len(ids) < 2:
-        fix = "give rows of more questions, or validation rows"
-        raise input_error("questions", len(ids), "two or more", fix)
-    order = np.random.default_rng(seed).permutation(len(ids))
-    count = max(1, round(fraction * len(ids)))
-    held_out = {ids[i] for i in order[:count]}
-    train_rows = [row for row in rows if row.question_id not in held_out]
-    return train_rows, [row for row in rows if row.question_id in held_out]
-
-
-def prepare(decoder: Decoder, preset: Preset, rows: Sequence[SupervisionRow]) -> Data:
-    """Rows checked, tokenised and grouped. Raises InputError for a label or t out of range."""
-    if not rows:
-        raise input_error("rows", 0, "at least one labelled row")
-    for row in rows:
-        where = f"row {row.question_id}/{row.passage_id}"
-        if not 0.0 <= row.label <= 1.0:
-            raise input_error(f"{where}: label", row.label, "a number in [0, 1]")
-        if not preset.t_min <= row.temperature <= preset.t_max:
-            expected = f"a number in [{preset.t_min}, {preset.t_max}]"
-            raise input_error(f"{where}: temperature", row.temperature, expected)
-    prompts = [
-        forecast_prompts(
-            decoder.tokenizer,
-            row.query,
-            [row],
-            max_document_tokens=preset.max_document_tokens,
-            max_tokens=decoder.config.max_positions,
-            bos=preset.bos,
-        )[0]
-        for row in rows
-    ]
-    prefixes = [prompt.prefix for prompt in prompts]
-    suffixes = [prompt.suffix for prompt in prompts]
-    if preset.group_by == "row":
-        groups = [Group(p, (s,), ((i,),)) for i, (p, s) in enumerate(zip(prefixes, suffixes))]
-    else:
-        groups = make_groups(prefixes, suffixes, max_documents=MAX_DOCUMENTS)
-    temperature = np.array([row.temperature for row in rows], np.float32)
-    return Data(rows, groups, temperature, np.array([row.label for row in rows], np.float32))
-
-
-def start_head(
-    decoder: Decoder,
-    model: ForecastModel,
-    preset: Preset,
-    data: Data,
-    held_out: Data,
-    class_weight_C: jax.Array,
-    frozen: Frozen | None,
-) -> ForecastModel:
-    """The model with its feature statistics measured and its head started, as the preset says.
-
-    All of it on features of the frozen decoder, which are the model's own at the start: B of the
-    adapter is zero.
-    """
-    if not (preset.standardize or preset.ridge_start or preset.head_warmup_steps):
-        return model
-    parts = (data, held_out)
-    found = [_frozen(decoder, part) for part in parts] if frozen is None else frozen()
-    train_rows, validation_rows = (
-        Rows(features, part.temperature, part.label) for features, part in zip(found, parts)
-    )
-    if preset.standardize:
-        standardize(model, train_rows.features)
-    if preset.ridge_start:
-        start_from_ridge(
-            model,
-            preset,
-            np.asarray(standardized(model, train_rows.features)),
-            train_rows.temperature,
-            train_rows.label,
-            [row.question_id for row in data.rows],
-        )
-    if not preset.head_warmup_steps:
-        return model
-    return fit_head(model, preset, train_rows, validation_rows, class_weight_C=class_weight_C)
-
-
-def frozen_features(
-    decoder: Decoder, preset: Preset, rows: Sequence[SupervisionRow]
-) -> np.ndarray:
-    """float32 [N, D]: features of the frozen decoder, the same for every method of a preset."""
-    return _frozen(decoder, prepare(decoder, preset, rows))
-
-
-def _frozen(decoder: Decoder, data: Data) -> np.ndarray:
-    return extract_features(
-        decoder.module, None, data.groups, num_rows=len(data.rows), label="features"
-    )
 
 
 def _checkpoints(out: Path, engine: Engine) -> Checkpoints:
@@ -326,6 +212,17 @@ def _open_log(out: str | os.PathLike | None, stack: ExitStack) -> Callable[[Any]
         return lambda row: None
     Path(out).mkdir(parents=True, exist_ok=True)
     return stack.enter_context(storage.JsonlLog(Path(out) / "metrics.jsonl")).append
+
+
+def _flops(decoder: Decoder, loader: Loader, number: int) -> float:
+    groups = [loader.groups[group] for group in loader.plan(number).groups]
+    return flops.of_groups(decoder.config, groups, train=True)
+
+
+def _peak_flops(engine: Engine, mesh: Mesh) -> float | None:
+    """Of all devices of the mesh together."""
+    one = engine.peak_flops or flops.peak_flops(mesh.devices.flat[0].device_kind)
+    return None if one is None else one * mesh.size
 
 
 def _report(state: TrainState, best: Best, data: Data, held_out: Data) -> FitReport:

@@ -25,7 +25,9 @@ class TrainingError(RuntimeError):
 class Journal(NamedTuple):
     """How steps become rows. row_ids, leaf_names: for the log and for error messages.
 
-    write: called with every row of metrics.jsonl. learning_rates: of every optimizer step.
+    write: called with every row of metrics.jsonl. learning_rates: of every optimizer step. flops:
+    operations that a step needs (`perf.flops`), by its number; peak_flops: operations a second of
+    all devices together, None where it is not known (then no utilisation is told).
     max_bad_in_a_row: batches that are not finite before the run stops. bad_batch: where the one
     that stops it is written.
     """
@@ -36,6 +38,8 @@ class Journal(NamedTuple):
     leaf_names: Sequence[str]
     learning_rates: np.ndarray
     batches_per_epoch: int
+    flops: Callable[[int], float]
+    peak_flops: float | None
     max_bad_in_a_row: int
     bad_batch: Path | None
 
@@ -74,6 +78,10 @@ def report_step(journal: Journal, sent: Sent, began: float) -> str:
         "tokens_per_second": round(tokens / seconds, 1),
         "memory_bytes": memory_bytes(),
     }
+    note = ""
+    if journal.peak_flops:
+        numbers["mfu"] = float(f"{journal.flops(sent.step) / seconds / journal.peak_flops:.4g}")
+        note = f"MFU {numbers['mfu']:.1%}, "
     epoch = sent.step // journal.batches_per_epoch
     row: dict[str, Any] = {"step": sent.step, "epoch": epoch, **numbers}
     row["batch"] = hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16]
@@ -86,7 +94,7 @@ def report_step(journal: Journal, sent: Sent, began: float) -> str:
     return (
         f"loss {numbers['loss']:.4f}, {numbers['rows_per_second']:.0f} rows/s, "
         f"{numbers['tokens_per_second']:.0f} useful tokens/s, padding {numbers['padding']:.0%}, "
-        f"{numbers['memory_bytes'] / 2**30:.1f} GiB"
+        f"{note}{numbers['memory_bytes'] / 2**30:.1f} GiB"
     )
 
 

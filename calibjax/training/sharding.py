@@ -18,7 +18,7 @@ from calibjax.errors import InputError, input_error
 from calibjax.training.mesh import DATA, FSDP, TENSOR, batch_shards
 from calibjax.trees import leaf_name, named_leaves
 
-_BLOCK = r"(blocks|last_block)"
+_BLOCK = r"(blocks|feature_block|last_block)"
 _OUT = r"(attention/[qkv]_proj|mlp/(gate|up)_proj)"
 _IN = r"(attention/o_proj|mlp/down_proj)"
 _TRAINED = r"(params|opt_state/\d+/\d+/(mu|nu))"
@@ -28,9 +28,9 @@ RULES: tuple[tuple[str, P], ...] = (
     (r"embedding", P(TENSOR, FSDP)),
     (r"lm_head/kernel", P(FSDP, TENSOR)),
     (rf"{_BLOCK}/{_OUT}/kernel", P(FSDP, TENSOR)),
-    (rf"{_BLOCK}/{_OUT}/bias", P(TENSOR)),
+    (rf"{_BLOCK}/{_OUT}/(bias|kernel_scale)", P(TENSOR)),
     (rf"{_BLOCK}/{_IN}/kernel", P(TENSOR, FSDP)),
-    (rf"{_BLOCK}/{_IN}/bias", P()),
+    (rf"{_BLOCK}/{_IN}/(bias|kernel_scale)", P()),
     (rf"({_BLOCK}/(attention|mlp)_norm|norm)/scale", P()),
     (rf"{_TRAINED}/adapter/\w+_proj/[ab]", P()),
     (rf"{_TRAINED}/head/(kernels|biases)/\d+", P()),

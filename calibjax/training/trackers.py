@@ -3,6 +3,7 @@
 A tracker is a convenience: one that fails says so once and training goes on.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -45,10 +46,11 @@ def open_trackers(
         kinds: dict[str, Any] = {"tensorboard": _TensorBoard, "wandb": _WandB, "mlflow": _MLflow}
         try:
             made[name] = kinds[name](directory, (run_ids or {}).get(name))
-        except ImportError:
-            package = PACKAGES[name]
-            expected = f"a tracker whose package is installed ({package} is not)"
-            raise input_error("tracker", name, expected, f"pip install {package}") from None
+        except ImportError as error:
+            # mlflow-skinny, for one, is there and lacks what it needs.
+            missing = error.name or PACKAGES[name]
+            expected = f"a tracker whose packages are installed ({missing} is not)"
+            raise input_error("tracker", name, expected, f"pip install {PACKAGES[name]}") from None
     return Several(made)
 
 
@@ -132,6 +134,9 @@ class _MLflow:
     def __init__(self, directory: Path, run_id: str | None) -> None:
         import mlflow
 
+        # MLflow's own default is a data base in the working directory.
+        if not os.environ.get("MLFLOW_TRACKING_URI"):
+            mlflow.set_tracking_uri(f"sqlite:///{directory.absolute() / 'mlflow.db'}")
         self._mlflow = mlflow
         self.run_id: str | None = mlflow.start_run(run_id=run_id).info.run_id
 

@@ -1,6 +1,7 @@
 """Small random checkpoints on disk: Hugging Face directories and GGUF files."""
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -188,6 +189,8 @@ def save_gguf(
         writer.add_key_length(fields["head_dim"])
         writer.add_value_length(fields["head_dim"])
         writer.add_rope_dimension_count(fields["head_dim"])
+    if arch == "phi3":
+        extra = dict(extra or {}) | _add_phi3(writer, fields)
     _add_tokenizer(writer)
     for name, value in named.items():
         quantised = gguf.GGMLQuantizationType[kind] if value.ndim == 2 else None
@@ -205,6 +208,24 @@ def save_gguf(
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def _add_phi3(writer: Any, fields: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """What the converter of Phi-3 adds to the metadata; the factors of longrope as tensors."""
+    size = fields["hidden_size"] // fields["num_attention_heads"]
+    writer.add_rope_dimension_count(int(size * fields.get("partial_rotary_factor", 1.0)))
+    if fields.get("sliding_window"):
+        writer.add_sliding_window(fields["sliding_window"])
+    if not fields.get("rope_scaling"):
+        return {}
+    original = fields["original_max_position_embeddings"]
+    stretched = fields["max_position_embeddings"] / original
+    writer.add_rope_scaling_orig_ctx_len(original)
+    writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(stretched) / math.log(original)))
+    return {
+        f"rope_factors_{which}.weight": np.float32(fields["rope_scaling"][f"{which}_factor"])
+        for which in ("short", "long")
+    }
 
 
 def _add_tokenizer(writer: Any) -> None:
@@ -230,6 +251,8 @@ _GGUF_NAMES = {
     "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v",
     "self_attn.o_proj": "attn_output",
+    "self_attn.qkv_proj": "attn_qkv",
+    "mlp.gate_up_proj": "ffn_up",
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",

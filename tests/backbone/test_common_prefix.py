@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calibjax.backbone import cached, lora
+from calibjax.backbone import continuation, lora
 from tests.tiny import tiny_decoder
 
 COMMON = 6
@@ -31,7 +31,7 @@ def test_logits_and_caches_are_those_of_separate_rows(common, window, adapted):
         for name in adapter.targets:
             pair = getattr(adapter, name)
             pair.b[...] = 0.2 * jax.random.normal(jax.random.key(1), pair.b.shape, jnp.float32)
-    run = jax.jit(cached.prefill, static_argnames="common")
+    run = jax.jit(continuation.prefill, static_argnames="common")
     ours, theirs = (
         run(decoder.module, _prompts(), LENGTHS, adapter=adapter, common=n) for n in (common, 0)
     )
@@ -45,7 +45,7 @@ def test_the_common_tokens_are_computed_once():
     decoder = tiny_decoder()
 
     def operations(common):
-        run = jax.jit(functools.partial(cached.prefill, common=common))
+        run = jax.jit(functools.partial(continuation.prefill, common=common))
         cost = run.lower(decoder.module, _prompts(), LENGTHS).compile().cost_analysis()
         return cost["flops"]
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calibjax.backbone import cached as passes
+from calibjax.backbone import continuation as passes
 from calibjax.backbone import lora
 from tests.tiny import tiny_decoder
 
@@ -68,10 +68,10 @@ def test_empty_slots_and_padding_never_leak_into_the_logits():
     cache = passes.empty_suffix_cache(decoder.config, 2, SAMPLES, STEPS)
     noise = jax.tree.map(lambda c: jnp.full_like(c, 3.0), cache)
     beyond = jnp.arange(7, dtype=jnp.int32)[None, :] >= LENGTHS[:, None]
-    dirty = prefix._replace(
-        k_LBGPh=jnp.where(beyond[None, :, None, :, None], 5.0, prefix.k_LBGPh),
-        v_LBGPh=jnp.where(beyond[None, :, None, :, None], 5.0, prefix.v_LBGPh),
-    )
+    # [B, P] against [.., B, G, P, h], of a stack of blocks or of one.
+    rooms = {name: getattr(prefix, name) for name in ("blocks", "feature_block", "last_block")}
+    soiled = jax.tree.map(lambda x: jnp.where(beyond[:, None, :, None], 5.0, x), rooms)
+    dirty = prefix._replace(**soiled)
     tokens = jnp.asarray(drawn[0], jnp.int32)
     clean_logits, _ = _step(decoder.module, tokens, jnp.int32(0), prefix, cache)
     dirty_logits, _ = _step(decoder.module, tokens, jnp.int32(0), dirty, noise)
@@ -82,7 +82,7 @@ def test_bfloat16_caches_follow_the_backbone():
     decoder = tiny_decoder(dtype="bfloat16")
     prompt, drawn = _tokens()
     _, prefix = _prefill(decoder.module, jnp.asarray(prompt, jnp.int32), LENGTHS)
-    assert prefix.k_LBGPh.dtype == jnp.bfloat16
+    assert prefix.blocks.k.dtype == jnp.bfloat16
     cache = passes.empty_suffix_cache(decoder.config, 2, SAMPLES, STEPS, dtype=jnp.bfloat16)
     tokens = jnp.asarray(drawn[0], jnp.int32)
     logits, cache = _step(decoder.module, tokens, jnp.int32(0), prefix, cache)

@@ -33,6 +33,8 @@ def test_row_order_of_keys_uses_the_key_value_heads():
         {"tie_word_embeddings": True, "head_dim": 16},
         {"model_type": "qwen2"},
         checkpoints.FAMILIES["granite"],
+        checkpoints.FAMILIES["phi3"],
+        checkpoints.FAMILIES["phi4_mini"],
     ],
 )
 def test_a_gguf_file_equals_the_reference(overrides, tmp_path):
@@ -40,6 +42,29 @@ def test_a_gguf_file_equals_the_reference(overrides, tmp_path):
     tensors = checkpoints.tensors(fields)
     ours = _features(checkpoints.save_gguf(tmp_path / "m.gguf", fields, tensors))
     expected = numpy_reference.features(fields, tensors, [5, 9, 200, 31])
+    assert np.linalg.norm(ours - expected) <= 2e-5 * np.linalg.norm(expected)
+
+
+def test_a_gguf_file_of_phi3_may_have_its_projections_apart(tmp_path):
+    fields = checkpoints.config(**checkpoints.FAMILIES["phi3_window"])
+    tensors = checkpoints.tensors(fields)
+    apart = {name: value for name, value in tensors.items() if "qkv" not in name}
+    apart = {name: value for name, value in apart.items() if "gate_up" not in name}
+    for name, value in tensors.items():
+        stem = name.rpartition(".")[0].rpartition(".")[0]
+        if "qkv" in name:
+            parts = zip("qkv", np.split(value, np.cumsum([32, 16])))
+            apart |= {f"{stem}.{letter}_proj.weight": part for letter, part in parts}
+        elif "gate_up" in name:
+            parts = zip(("gate", "up"), np.split(value, 2))
+            apart |= {f"{stem}.{which}_proj.weight": part for which, part in parts}
+    ids = list(range(3, 33))  # more than the window
+    ours, theirs = (
+        _features(checkpoints.save_gguf(tmp_path / name, fields, named), ids)
+        for name, named in (("apart.gguf", apart), ("fused.gguf", tensors))
+    )
+    np.testing.assert_array_equal(ours, theirs)
+    expected = numpy_reference.features(fields, tensors, ids)
     assert np.linalg.norm(ours - expected) <= 2e-5 * np.linalg.norm(expected)
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from calibjax.backbone import config as configs
 from calibjax.backbone import huggingface, load_decoder
 from calibjax.errors import InputError
 from tests.backbone import checkpoints, numpy_reference
@@ -116,12 +115,6 @@ def test_fused_projections_of_another_size_are_named(tmp_path):
     directory = checkpoints.save(tmp_path, fields, wrong)
     with pytest.raises(InputError, match=r"0.self_attn.qkv_proj.weight=\[96, 32\]: expected 64 r"):
         load_decoder(directory)
-
-
-def test_a_gguf_file_of_a_fused_model_is_refused_with_the_way_out():
-    fields = {"general.architecture": "phi3"}
-    with pytest.raises(InputError, match="'phi3': expected one of.*load the Hugging Face direct"):
-        configs.from_gguf(fields, tied=True)
 
 
 def test_values_that_are_not_finite_are_named(tmp_path, fields, tensors):

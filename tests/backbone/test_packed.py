@@ -5,9 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from calibjax.backbone import attention
+from calibjax.backbone import decoder as passes
+from calibjax.backbone import layers
 from calibjax.backbone.decoder import features
 from calibjax.backbone.lora import Adapter
-from calibjax.backbone.packed import packed_features
+from calibjax.backbone.packed import packed_features, packed_mask
 from calibjax.data.batching import BatchPlan, Group, collate
 from tests.tiny import tiny_decoder
 
@@ -79,6 +82,51 @@ def test_adapter_gradients_equal_those_of_separate_sequences():
         scale = float(jnp.abs(b).max())
         assert scale > 0
         np.testing.assert_allclose(a, b, atol=2e-5 * scale)
+
+
+@pytest.mark.parametrize("window", [0, 6])
+def test_block_l_minus_1_at_the_last_tokens_alone_changes_neither_value_nor_gradient(window):
+    """Against the same block run for every token, whose outputs at those tokens are then read."""
+    decoder = tiny_decoder(sliding_window=window)
+    config, module = decoder.config, decoder.module
+    packed = jax.tree.map(jnp.asarray, collate(GROUPS, PLAN, num_documents=3))
+    mask_B1TT = packed_mask(packed.segments_BT)[:, None]
+    near = attention.in_window(
+        packed.positions_BT[:, None], packed.positions_BT[:, None], config.sliding_window
+    )
+    turns = passes.tables(config, packed.positions_BT)
+
+    def whole(adapter):
+        adapting = passes.Adapting(adapter)
+        attend = passes.within_rows(config, mask_B1TT & near)
+        x = passes.embed(module, packed.tokens_BT)
+        x, _ = passes.run_stack(module, x, packed.positions_BT, attend, adapting)
+        own = adapting.feature_layer(config)
+        x, _ = layers.run_block(module.feature_block, config, x, turns, attend, own)
+        return pick(jnp.take_along_axis(x, packed.last_BN[..., None], axis=1))
+
+    weights = jnp.asarray(RNG.normal(size=(4, 32)), jnp.float32)
+
+    def loss(adapter, run):
+        found = run(adapter)
+        return jnp.sum(weights * jnp.tanh(found)), found
+
+    adapter = adapter_with_effect(decoder)
+    ours, theirs = (
+        jax.jit(lambda a: jax.grad(loss, has_aux=True)(a, run))(adapter)
+        for run in (lambda a: pick(together(module, a)), whole)
+    )
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-5 * float(jnp.abs(b).max()))
+
+
+def test_the_last_block_is_not_part_of_the_features():
+    """Its weights may be anything: the compiled pass does not read them."""
+    decoder = tiny_decoder()
+    before = jax.jit(together)(decoder.module, None)
+    decoder.module.last_block = jax.tree.map(lambda w: w * jnp.nan, decoder.module.last_block)
+    decoder.module.norm.scale[...] = decoder.module.norm.scale[...] * jnp.nan
+    np.testing.assert_array_equal(jax.jit(together)(decoder.module, None), before)
 
 
 def test_documents_and_padding_do_not_see_each_other():

@@ -126,7 +126,9 @@ def test_merged_weights_are_those_that_peft_merges(base, tmp_path):
     peft_files.write_adapter(tmp_path, adapter, decoder.config, base_model=decoder.source)
     merged = lora.merge(decoder.module, adapter)
     theirs = peft.PeftModel.from_pretrained(model, tmp_path).merge_and_unload()
-    for block in range(decoder.config.num_layers - 1):
+    stacked = np.asarray(merged.blocks.mlp.down_proj.kernel[...])
+    ours = [*stacked, np.asarray(merged.feature_block.mlp.down_proj.kernel[...])]
+    assert len(ours) == decoder.config.num_layers - 1
+    for block, kernel in enumerate(ours):
         down = theirs.model.layers[block].mlp.down_proj.weight.detach().numpy()
-        ours = np.asarray(merged.blocks.mlp.down_proj.kernel[...][block]).T
-        np.testing.assert_allclose(ours, down, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(kernel.T, down, rtol=1e-5, atol=1e-6)

@@ -55,7 +55,7 @@ def test_whole_numbers_are_stored_for_projections_alone(plain, small):
         name = jax.tree_util.keystr(path, simple=True, separator=".")
         kinds.setdefault(str(leaf.dtype), set()).add(name.removesuffix(".value"))
     assert {name.rpartition(".")[2] for name in kinds["int8"]} == {"kernel"}
-    assert len(kinds["int8"]) == 2 * 7 and "embedding" in kinds["float32"]
+    assert len(kinds["int8"]) == 3 * 7 and "embedding" in kinds["float32"]
     assert plain.module.blocks.mlp.up_proj.kernel_scale is None
 
 
@@ -65,12 +65,13 @@ def test_features_and_logits_are_those_of_the_rounded_weights(directory, plain, 
     tokens, lengths = np.random.default_rng(0).integers(3, 259, (3, 20)), np.array([20, 9, 1])
     # The same arithmetic on weights that are multiplied out beforehand.
     module = jax.tree.map(lambda leaf: leaf, plain.module)
-    for block, stored in ((module.blocks, small.module.blocks),):
+    for stem in ("blocks", "feature_block"):
+        block, stored = getattr(module, stem), getattr(small.module, stem)
         for name in lora.PROJECTIONS:
             room = "attention" if hasattr(block.attention, name) else "mlp"
             linear, kept = getattr(getattr(block, room), name), getattr(getattr(stored, room), name)
             whole = kept.kernel[...].astype(jnp.float32)
-            linear.kernel[...] = whole * kept.kernel_scale[...][:, None]
+            linear.kernel[...] = whole * kept.kernel_scale[...][..., None, :]
     ids = jnp.asarray(tokens, jnp.int32)
     expected = jax.jit(passes.features)(module, ids, jnp.asarray(lengths))
     found = small.features(tokens, lengths)

@@ -102,6 +102,7 @@ def test_longrope_holds_up_to_the_original_context():
         ({"hidden_size": "32"}, "hidden_size='32': expected a positive integer"),
         ({"hidden_size": True}, "hidden_size=True"),
         ({"num_hidden_layers": 0}, "num_hidden_layers=0"),
+        ({"num_hidden_layers": 1}, "num_layers=1: expected two or more"),
         ({"vocab_size": 2**40}, "vocab_size"),
         ({"rms_norm_eps": float("nan")}, "rms_norm_eps=nan"),
         ({"num_key_value_heads": 3}, "num_kv_heads=3: expected a divisor of 4"),

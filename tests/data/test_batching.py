@@ -81,6 +81,7 @@ def test_passes_hold_every_group_once_within_their_budget():
 def test_collate_places_every_token_once():
     group = Group(ids(4), (ids(3), ids(2)), ((0,), (1,)))
     plan = plan_passes([group], 64)[0]
+    assert plan_passes([group], 64, multiple=128)[0].length == 128
     packed = collate([group], plan, num_documents=3)
     first, second = group.suffixes
     assert packed.tokens_BT[0, :9].tolist() == [*group.prefix, *first, *second]

@@ -10,31 +10,35 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-SBATCH = ROOT / "launch" / "slurm" / "train.sbatch"
+SLURM = ROOT / "launch" / "slurm"
 JOBSET = ROOT / "launch" / "gke" / "train.yaml"
 
 
-def test_the_slurm_script_asks_for_what_preemption_needs():
-    text = SBATCH.read_text()
-    settings = set(re.findall(r"^#SBATCH (--\S+)", text, re.MULTILINE))
+@pytest.mark.parametrize("name", ["train", "label"])
+def test_the_slurm_scripts_ask_for_what_preemption_needs(name):
+    script = SLURM / f"{name}.sbatch"
+    settings = set(re.findall(r"^#SBATCH (--\S+)", script.read_text(), re.MULTILINE))
     assert {"--signal=USR1@120", "--requeue", "--open-mode=append"} <= settings
-    assert "\nsrun " in text and "MAX_REQUEUES=20" in text
-    subprocess.run(["bash", "-n", str(SBATCH)], check=True)
+    assert "\nsrun " in script.read_text()
+    assert "MAX_REQUEUES=20" in (SLURM / "requeue.sh").read_text()
+    subprocess.run(["bash", "-n", str(script)], check=True)
 
 
 @pytest.fixture
 def cluster(tmp_path):
-    """Runs the script as Slurm would; srun and scontrol are stubs that follow a plan."""
+    """Runs a script as Slurm would; srun and scontrol are stubs that follow a plan."""
     stubs = tmp_path / "bin"
     stubs.mkdir()
     plan, calls, out = tmp_path / "plan", tmp_path / "calls", tmp_path / "run"
-    # Each line of the plan: the exit code, and the step of a checkpoint that is written first.
+    # Each line of the plan: the exit code, and what is written first: the step of a checkpoint, or
+    # so many rows of the second task of an array.
     (stubs / "srun").write_text(
         f"""#!/usr/bin/env bash
 echo "srun $*" >>{calls}
 read -r code step <{plan}
 sed -i 1d {plan}
-[ -n "$step" ] && mkdir -p {out}/checkpoint/$step
+[ -n "$step" ] && mkdir -p {out}/checkpoint/$step {out}/1/stages
+[ -n "$step" ] && seq "$step" >{out}/1/stages/guidance.jsonl
 exit $code
 """
     )
@@ -42,14 +46,17 @@ exit $code
     for stub in stubs.iterdir():
         stub.chmod(0o755)
 
-    def run(*endings: str) -> tuple[list[int], list[str], str]:
+    def run(*endings: str, script: str = "train") -> tuple[list[int], list[str], str]:
         plan.write_text("".join(f"{ending}\n" for ending in endings))
         environ = {**os.environ, "PATH": f"{stubs}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
+        task = {"ID": "4", "MIN": "3", "COUNT": "2"}
+        environ |= {f"SLURM_ARRAY_TASK_{name}": value for name, value in task.items()}
         codes, told = [], ""
         while True:
             known = calls.read_text().count("scontrol") if calls.exists() else 0
             done = subprocess.run(
-                ["bash", str(SBATCH), "--data=d", f"--out={out}"],
+                ["bash", str(SLURM / f"{script}.sbatch"), "--data=d", f"--out={out}"],
+                cwd=ROOT,
                 env=environ,
                 capture_output=True,
                 text=True,
@@ -70,10 +77,18 @@ def test_a_preempted_job_is_put_back_until_it_is_done(cluster):
     assert all(line.endswith("--resume") for line in calls if line.startswith("srun"))
 
 
+def test_a_task_of_an_array_labels_its_share_into_its_own_directory(cluster, tmp_path):
+    codes, calls, told = cluster("143 5", "143 9", "143 9", script="label")
+    assert codes == [0, 0, 1] and "no progress after row 9 since the last requeue" in told
+    expected = f"--out={tmp_path / 'run'} --out={tmp_path / 'run' / '1'} --shard=1/2 --resume"
+    assert all(line.endswith(expected) for line in calls if line.startswith("srun"))
+    assert not (tmp_path / "run.requeues").exists()  # each task keeps its own count
+
+
 def test_a_job_that_gets_no_further_is_not_put_back(cluster):
     codes, calls, told = cluster("143 5", "143 5", "0")
     assert codes == [0, 1] and sum(line.startswith("scontrol") for line in calls) == 1
-    assert "no checkpoint after step 5" in told
+    assert "no progress after step 5" in told
 
 
 def test_a_preemption_before_the_first_checkpoint_is_tried_once_more(cluster):
@@ -95,7 +110,8 @@ def test_twenty_requeues_are_enough(cluster):
 
 
 def test_the_slurm_script_needs_out(tmp_path):
-    done = subprocess.run(["bash", str(SBATCH), "--data=d"], capture_output=True, text=True)
+    command = ["bash", str(SLURM / "train.sbatch"), "--data=d"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.startswith("out=: expected a directory")
 
 

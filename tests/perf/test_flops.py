@@ -24,27 +24,18 @@ def unrolled(module, config, tokens_1T, adapter=None):
     inverse = rope.inverse_frequencies(config.rotary_dim, config.rope_theta)
     tables = rope.tables(jnp.arange(T, dtype=jnp.int32)[None], inverse)
 
-    def attend(q, k, v, mask):
-        k, v = (attention.heads_first(x[:, None]) for x in (k, v))
-        own = attention.KeyValues(k, v, mask)
-        return attention.attend(q[:, None], own, scale=config.attention_scale)[:, 0]
-
-    def causal(q, k, v):
-        return attend(q, k, v, attention.causal_mask(T)), None
-
+    adapting = passes.Adapting(adapter)
+    causal = passes.within_rows(config, attention.causal_mask(T))
     x = passes.embed(module, tokens_1T)
-    for number in range(config.num_layers - 1):
+    for number in range(config.num_layers - 2):
         block, pairs = jax.tree.map(lambda leaf: leaf[number], (module.blocks, adapter))
-        adapted = None if pairs is None else lora.Layer(pairs, None)
-        if number < config.num_layers - 2:
-            x, _ = layers.run_block(block, config, x, tables, causal, adapted)
-            continue
-        _, k, v = layers.project_heads(block, config, x, tables, adapted)
-        last = jax.tree.map(lambda t: t[:, -1:], tables)
-        q, _, _ = layers.project_heads(block, config, x[:, -1:], last, adapted)
-        mixed = attend(q, k, v, jnp.ones((1, 1, 1, T), bool))
-        x = layers.finish_block(block, config, x[:, -1:], mixed, adapted)
-    return x[:, -1]
+        x, _ = layers.run_block(block, config, x, tables, causal, adapting.layer(pairs, number))
+    all_seen = passes.within_rows(config, jnp.ones((1, 1, 1, T), bool))
+    x, _ = layers.run_block(
+        module.feature_block, config, x, tables, all_seen, adapting.feature_layer(config),
+        places_BN=jnp.full((1, 1), T - 1, jnp.int32),
+    )  # fmt: skip
+    return x[:, 0]
 
 
 def counted(function, *inputs):

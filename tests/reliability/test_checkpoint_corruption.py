@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calibjax.training.checkpoint import CheckpointError, Checkpoints, find_fault
+from calibjax.training.checkpoint import Checkpoints
+from calibjax.training.checkpoint_files import CheckpointError, find_fault
 
 pytestmark = pytest.mark.faults
 
@@ -224,16 +225,16 @@ def test_the_best_step_is_chosen_among_the_whole_ones(run):
 
 def test_an_older_step_goes_only_after_its_successor_was_read_back(run, monkeypatch):
     """A save whose bytes do not reach the disk: the old steps must all still be there."""
-    from calibjax.training import checkpoint
+    from calibjax.training import checkpoint_files
 
-    real = checkpoint._publish
+    real = checkpoint_files._publish
 
     def lossy(path, *arguments):
         real(path, *arguments)
         victim = max(path.rglob("*"), key=lambda p: p.stat().st_size if p.is_file() else 0)
         flip(victim, 0)
 
-    monkeypatch.setattr(checkpoint, "_publish", lossy)
+    monkeypatch.setattr(checkpoint_files, "_publish", lossy)
     with pytest.raises(CheckpointError, match="right after it was written"):
         Checkpoints(run, keep=1).save(30, state_at(30), info={}, metric=None)
     for step in STEPS:
@@ -267,7 +268,7 @@ def test_an_asynchronous_save_is_as_whole_as_any(tmp_path):
 
 
 def test_what_goes_wrong_with_an_asynchronous_save_is_raised_by_the_next(tmp_path, monkeypatch):
-    from calibjax.training import checkpoint
+    from calibjax.training import checkpoint_files
 
     def full(*arguments):
         raise OSError(28, "No space left on device")
@@ -275,7 +276,7 @@ def test_what_goes_wrong_with_an_asynchronous_save_is_raised_by_the_next(tmp_pat
     checkpoints = Checkpoints(tmp_path, asynchronous=True)
     checkpoints.save(1, state_at(10), info={}, metric=None)
     checkpoints.wait()
-    monkeypatch.setattr(checkpoint, "_publish", full)
+    monkeypatch.setattr(checkpoint_files, "_publish", full)
     checkpoints.save(2, state_at(15), info={}, metric=None)
     with pytest.raises(OSError, match="No space left on device"):
         checkpoints.save(3, state_at(20), info={}, metric=None)

@@ -6,7 +6,8 @@ import subprocess
 
 import pytest
 
-from calibjax.training.checkpoint import Checkpoints, find_fault
+from calibjax.training.checkpoint import Checkpoints
+from calibjax.training.checkpoint_files import find_fault
 from tests.launch.command import ROOT, command, environment
 from tests.reliability import train_runs as runs
 

@@ -8,7 +8,8 @@ import pytest
 
 from calibjax.data.loader import Loader
 from calibjax.forecaster import Forecaster
-from calibjax.training.checkpoint import Checkpoints, find_fault
+from calibjax.training.checkpoint import Checkpoints
+from calibjax.training.checkpoint_files import find_fault
 from calibjax.training.engine import Engine
 from calibjax.training.journal import TrainingError
 from tests.labelled import make_rows, small_preset

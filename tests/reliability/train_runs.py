@@ -16,7 +16,8 @@ import jax
 import numpy as np
 from flax import traverse_util
 
-from calibjax.training.checkpoint import Checkpoints, find_fault, read_manifest
+from calibjax.training.checkpoint import Checkpoints
+from calibjax.training.checkpoint_files import find_fault, read_manifest
 from tests.backbone import checkpoints as backbones
 from tests.labelled import make_rows
 from tests.launch.command import ROOT, command, environment

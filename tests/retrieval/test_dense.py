@@ -46,6 +46,20 @@ def test_inner_product_favours_long_vectors_and_a_normalising_encoder_gives_cosi
     assert cosine.scores[0] == pytest.approx([1.0, 0.5**0.5])
 
 
+def test_two_towers_read_queries_as_texts_and_passages_as_pairs(tmp_path):
+    queries = Table({"q": [1, 0]})
+    vectors = {("A", "a"): [0, 1], ("B", "b"): [1, 1], "A a": [5, 0], "B b": [0, 0]}
+    articles = Table(vectors, sha256="w")
+    passages = [Passage("d0", "A", "a"), Passage("d1", "B", "b")]
+    made = DenseRetriever(
+        passages, articles, query_encoder=queries, pairs=True, cache_dir=tmp_path
+    )
+    assert made.search(["q"], 2).ids[0] == ["d1", "d0"]
+    # Vectors of joined texts are others, and kept apart.
+    joined = DenseRetriever(passages, articles, query_encoder=queries, cache_dir=tmp_path)
+    assert joined.search(["q"], 2).ids[0] == ["d0", "d1"]
+
+
 @pytest.mark.parametrize("k", [1, 5, 40, 100])
 def test_ranking_is_that_of_a_full_sort(k):
     table = random_table(100)

@@ -11,11 +11,15 @@ import jax
 import numpy as np
 import pytest
 
+from calibjax.data.loader import Loader
 from calibjax.errors import InputError
-from calibjax.forecaster import Forecaster
+from calibjax.forecaster import Forecaster, extract
+from calibjax.perf import flops
 from calibjax.training import fit as fit_module
-from calibjax.training import loop, signals
-from calibjax.training.checkpoint import CheckpointError, Checkpoints, read_manifest
+from calibjax.training import head_start, labelled, loop, signals
+from calibjax.training.checkpoint import Checkpoints
+from calibjax.training.checkpoint_files import CheckpointError, read_manifest
+from calibjax.training.engine import Engine
 from calibjax.training.journal import TrainingError
 from calibjax.trees import named_leaves
 from tests.labelled import make_row, make_rows, small_preset
@@ -81,6 +85,22 @@ def test_the_run_is_written_down(whole):
     assert checks[-1]["best_step"] == report.best_step
     rates = [row["learning_rate"] for row in steps]
     assert rates[0] == 0.0 and rates[1] == pytest.approx(PRESET.learning_rate)
+
+
+def test_operations_of_a_step_are_those_of_the_groups_in_its_batch(whole, tmp_path):
+    """With a peak of 10^9 a second, the share times the seconds are the formula's operations."""
+    made = Forecaster(DECODER, PRESET, key=jax.random.key(0))
+    one_step = dataclasses.replace(PRESET, steps=1, warmup_steps=0, num_evaluations=1)
+    made.preset = one_step
+    made.fit(ROWS, out=tmp_path, engine=Engine(peak_flops=1e9))
+    [row] = [row for row in log(tmp_path) if "loss" in row]
+    rows, _ = labelled.split_by_question(ROWS, seed=0)
+    data = labelled.prepare(DECODER, one_step, rows)
+    loader = Loader(data.groups, rows, batch_size=one_step.batch_size)
+    groups = [loader.groups[number] for number in loader.plan(0).groups]
+    expected = flops.of_groups(DECODER.config, groups, train=True)
+    assert row["mfu"] * row["seconds"] * 1e9 == pytest.approx(expected, rel=0.01)
+    assert not any("mfu" in row for row in log(whole[0]))  # a CPU's peak is not known
 
 
 def test_the_report_says_what_the_losses_are_worth(whole):
@@ -151,7 +171,7 @@ def test_stopping_and_resuming_changes_nothing_not_even_a_bit(whole, tmp_path, m
 
 def test_a_signal_in_mid_validation_loses_no_validation(whole, tmp_path, monkeypatch):
     out, _, report = whole
-    real = fit_module.extract_features
+    real = extract.extract_features
     calls = []
 
     def signal_in_third_validation(*args, **kwargs):
@@ -160,7 +180,8 @@ def test_a_signal_in_mid_validation_loses_no_validation(whole, tmp_path, monkeyp
             os.kill(os.getpid(), signal.SIGTERM)
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(fit_module, "extract_features", signal_in_third_validation)
+    for module in (fit_module, head_start):
+        monkeypatch.setattr(module, "extract_features", signal_in_third_validation)
     signals.install()
     try:
         with pytest.raises(signals.Preempted, match="at step 4, saved"):
@@ -239,12 +260,12 @@ def test_a_checkpoint_that_is_not_finite_is_refused(tmp_path):
 
 
 def test_questions_are_split_and_never_rows():
-    train_rows, validation = fit_module.split_by_question(ROWS, seed=0)
+    train_rows, validation = labelled.split_by_question(ROWS, seed=0)
     ids = [{row.question_id for row in part} for part in (train_rows, validation)]
     assert not ids[0] & ids[1] and len(ids[1]) == 2
     assert len(train_rows) + len(validation) == len(ROWS)
-    assert fit_module.split_by_question(list(reversed(ROWS)), seed=0)[1][0].question_id in ids[1]
-    assert fit_module.split_by_question(ROWS, seed=1)[1] != validation
+    assert labelled.split_by_question(list(reversed(ROWS)), seed=0)[1][0].question_id in ids[1]
+    assert labelled.split_by_question(ROWS, seed=1)[1] != validation
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 from calibjax.data.loader import Loader
 from calibjax.forecaster import Forecaster
 from calibjax.training import loop, sharding
-from calibjax.training.fit import prepare
 from calibjax.training.journal import Journal
+from calibjax.training.labelled import prepare
 from calibjax.training.loop import Run, train
 from calibjax.training.mesh import make_mesh, parse_axes
 from calibjax.training.optimizer import learning_rates, optimizer
@@ -53,6 +53,8 @@ def setup(decoder=None, **changes):
         leaf_names=list(named_leaves(state.params)),
         learning_rates=learning_rates(preset),
         batches_per_epoch=loader.batches_per_epoch,
+        flops=lambda number: 1e9 * (number + 1),
+        peak_flops=None,
         max_bad_in_a_row=5,
         bad_batch=None,
     )
@@ -117,6 +119,19 @@ def test_a_row_of_the_log_says_how_fast_and_how_full():
         assert row["padding"] == pytest.approx(padding, abs=1e-4)
         assert row["rows_per_second"] == pytest.approx(row["rows"] / row["seconds"], rel=0.02)
         assert row["tokens_per_second"] > 0 and row["memory_bytes"] > 1e6
+
+
+def test_utilisation_is_told_where_the_peak_is_known_and_only_there():
+    """Operations of the step a second, as a share of what the devices could do."""
+    run, state, _, written = setup()
+    train(run, jax.tree.map(jnp.copy, state), None)
+    assert not any("mfu" in row for row in written)
+    written.clear()
+    train(run._replace(journal=run.journal._replace(peak_flops=2e12)), state, None)
+    rows = [row for row in written if "loss" in row]
+    for row in rows:
+        expected = 1e9 * (row["step"] + 1) / row["seconds"] / 2e12
+        assert row["mfu"] == pytest.approx(expected, rel=0.02)  # seconds are rounded to 0.1 ms
 
 
 def test_batches_come_in_the_order_of_their_numbers_from_any_start():

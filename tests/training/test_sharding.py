@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
+from calibjax.backbone import quantize
 from calibjax.backbone.decoder import DecoderModule
 from calibjax.data.loader import Loader
 from calibjax.errors import InputError
@@ -17,7 +18,7 @@ from calibjax.forecaster import Forecaster
 from calibjax.perf.programs import count_collectives
 from calibjax.training import sharding
 from calibjax.training.checkpoint import Checkpoints
-from calibjax.training.fit import prepare
+from calibjax.training.labelled import prepare
 from calibjax.training.mesh import default_axes, make_mesh, mesh_of, parse_axes
 from calibjax.training.optimizer import optimizer
 from calibjax.training.state import init_state
@@ -40,12 +41,16 @@ ROWS = make_rows(num_questions=16)
 KEY, NO_WEIGHTS = jax.random.key(0), jnp.ones(11)
 
 
-def placed_decoder(mesh):
+def placed_decoder(mesh, int8=False):
     """A decoder of seeded weights as `load_decoder(..., mesh=mesh)` places them."""
     decoder = tiny_decoder(**FIELDS)
+    arrays = random_arrays(CONFIG)
+    if int8:
+        stored = [quantize.leaves(path, array, np.float32) for path, array in arrays.items()]
+        arrays = {path: array for leaves in stored for path, array in leaves.items()}
     arrays = {
         path: sharding.put(array, sharding.sharding_of(path.replace(".", "/"), array.shape, mesh))
-        for path, array in random_arrays(CONFIG).items()
+        for path, array in arrays.items()
     }
     decoder.module = DecoderModule(CONFIG, arrays)
     return decoder
@@ -109,6 +114,21 @@ def test_every_leaf_has_its_golden_place():
     if not GOLDEN.exists() or GOLDEN.read_text() != text:
         new.write_text(text)
     assert GOLDEN.exists() and GOLDEN.read_text() == text, f"compare {GOLDEN} with {new}"
+
+
+@pytest.mark.parametrize("axes", MESHES)
+def test_int8_kernels_lie_as_others_do_and_their_scales_as_biases(axes):
+    """A scale belongs to an output, as a bias does."""
+    golden = json.loads(GOLDEN.read_text())[axes]
+    decoder = placed_decoder(make_mesh(parse_axes(axes)), int8=True)
+    found = {
+        name: f"{leaf.sharding.spec} {list(leaf.sharding.shard_shape(leaf.shape))}"
+        for name, leaf in named_leaves(decoder.module).items()
+    }
+    scales = {name for name in found if name.endswith(quantize.SCALE)}
+    assert len(scales) == 3 * 7
+    for name, place in found.items():
+        assert place == golden[name.replace(quantize.SCALE, "bias")], name
 
 
 def test_every_rule_is_needed():

@@ -9,7 +9,7 @@ import pytest
 from calibjax.data.loader import Loader
 from calibjax.forecaster import Forecaster
 from calibjax.training import sharding
-from calibjax.training.fit import prepare
+from calibjax.training.labelled import prepare
 from calibjax.training.mesh import mesh_of
 from calibjax.training.optimizer import adamw, optimizer
 from calibjax.training.state import init_state

@@ -85,3 +85,30 @@ def test_tensorboard_files_hold_the_scalars(tmp_path):
     tell_all(open_trackers(["tensorboard"], tmp_path))
     written = list((tmp_path / "tensorboard").glob("events*"))
     assert written and b"loss" in written[0].read_bytes()
+
+
+def test_wandb_works_without_a_network_and_goes_on_with_its_run(tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    first = open_trackers(["wandb"], tmp_path)
+    tell_all(first)
+    again = open_trackers(["wandb"], tmp_path, run_ids=first.run_ids)
+    tell_all(again)
+    assert again.run_ids == first.run_ids and first.run_ids["wandb"]
+    written = list((tmp_path / "wandb").glob(f"offline-run-*/run-{first.run_ids['wandb']}.wandb"))
+    assert written and all(path.stat().st_size > 0 for path in written)
+
+
+def test_mlflow_keeps_its_runs_in_the_run_directory(tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow")
+    pytest.importorskip("alembic")  # mlflow-skinny has no data base
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.chdir(tmp_path)
+    first = open_trackers(["mlflow"], tmp_path / "out")
+    tell_all(first)
+    again = open_trackers(["mlflow"], tmp_path / "out", run_ids=first.run_ids)
+    again.log({"loss": 0.3}, step=5)
+    again.finish()
+    run = mlflow.get_run(first.run_ids["mlflow"])
+    assert run.data.metrics["loss"] == 0.3 and run.data.params["rate"] == "0.0001"
+    assert {path.name for path in tmp_path.iterdir()} == {"out"}

@@ -1,0 +1,26 @@
+"""The benchmark that is prepared for an accelerator runs, at toy sizes, on this machine."""
+
+import json
+import subprocess
+import sys
+
+from tests.launch.command import ROOT, environment
+
+
+def test_every_part_of_it_gives_figures():
+    command = [sys.executable, "-m", "experiments.bench_gpu", "--tiny", "--peak_tflops=1"]
+    done = subprocess.run(
+        [*command, "--cases=attention,8b,prefix"],
+        cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=1800,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert not found["left_out"]
+    cases = found["cases"]
+    attention = [case for case in cases if case["case"] == "attention"]
+    assert len(attention) == 2 and all(case["xla"]["finite"] for case in attention)
+    assert all("error" in case["cudnn"] for case in attention)  # there is no cuDNN here
+    others = [case for case in cases if case["case"] != "attention"]
+    assert [case["case"] for case in others] == ["score_8b", "train_8b", "prefix_1b", "prefix_1b"]
+    for case in others:
+        assert case["useful_tokens_per_second"] > 0 and 0 < case["mfu"] < 1
