@@ -18,6 +18,12 @@ class Source(NamedTuple):
     counts: dict[str, Any] = {}
     notes: list[str] = []
 
+    def fingerprint(self) -> str:
+        """Hash of the examples: a resumed run must find the same."""
+        from calibjax import storage
+
+        return f"sha256:{storage.sha256_json(self.examples)}"
+
 
 def from_files(paths: Sequence[str], *, flag: str, needs_success: bool = True) -> list[Source]:
     """One regime a file, named by it."""

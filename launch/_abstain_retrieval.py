@@ -38,6 +38,8 @@ HARMLESS = (
 )
 _DEPTH = 50
 
+for _shared in ("dataset", "corpus", "retriever", "encoder", "server", "concurrency", "forecaster"):
+    flags.declare_key_flag(_shared)
 # Embeddings are what the method is about; BM25 is the other choice.
 flags.set_default(_inputs.RETRIEVER, "dense")
 

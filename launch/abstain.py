@@ -13,7 +13,7 @@ from typing import Any
 from absl import flags
 
 from calibjax.errors import input_error
-from launch import _abstain_inputs, _abstain_retrieval, _inputs, _main
+from launch import _abstain_inputs, _abstain_retrieval, _abstain_settings, _inputs, _main
 
 EXAMPLES_FLAG = flags.DEFINE_list("examples", [], "files of abstain examples, one regime each")
 FIT_EXAMPLES = flags.DEFINE_list(
@@ -25,25 +25,7 @@ RUN = flags.DEFINE_string("run", None, "TREC run: query Q0 document rank score t
 QRELS = flags.DEFINE_string("qrels", None, "TREC or BEIR relevance judgements of --run")
 QUESTIONS = flags.DEFINE_string("questions", None, "texts of the queries of --run (id, question)")
 K = flags.DEFINE_integer("k", 5, "success: all gold passages in the top k", lower_bound=1)
-TARGET = flags.DEFINE_float(
-    "target", 0.25, "share of failures to keep below", lower_bound=0.0, upper_bound=1.0
-)
-DELTA = flags.DEFINE_float(
-    "delta", 0.1, "how often `certified` may miss it", lower_bound=0.001, upper_bound=0.999
-)
-N_MIN = flags.DEFINE_integer("n_min", 60, "rows before its first test", lower_bound=1)
-ALPHA = flags.DEFINE_float(
-    "conformal_alpha", 0.1, "level of split conformal", lower_bound=0.0, upper_bound=1.0
-)
-COVERAGE = flags.DEFINE_float(
-    "rescue_coverage", 0.8, "share that is not rescued", lower_bound=0.0, upper_bound=1.0
-)
-BELOW = flags.DEFINE_string(
-    "below", "abstain", "what to do below the threshold: abstain or escalate:PIPELINE"
-)
-PLATT = flags.DEFINE_boolean("platt", False, "probabilities for signals that are none, too")
-REPLICATES = flags.DEFINE_integer("replicates", 2000, "bootstrap replicates", lower_bound=1)
-flags.adopt_module_key_flags(_inputs)
+flags.adopt_module_key_flags(_abstain_settings)
 flags.adopt_module_key_flags(_abstain_retrieval)
 
 EXAMPLES = (
@@ -60,19 +42,21 @@ def main() -> None:
     """Files of examples are read first, so that a wrong one leaves no directory behind."""
     from calibjax.abstention.policy import check_below
 
-    check_below(BELOW.value)
+    check_below(_abstain_settings.BELOW.value)
     sources, fitted_on = _read()
     with _main.open_out(main, harmless=_abstain_retrieval.HARMLESS) as out:
         for source in [*sources, *fitted_on]:
-            out.check_same(f"examples:{source.name}", _fingerprint(source))
+            out.check_same(f"examples:{source.name}", source.fingerprint())
             out.reject(source.rejected, cut=source.cut)
-        sources = sources or _abstain_retrieval.sources(out, K.value, COVERAGE.value)
+        coverage = _abstain_settings.COVERAGE.value
+        sources = sources or _abstain_retrieval.sources(out, K.value, coverage)
         from launch import _abstain_report
 
         if APPLY.value:
-            _abstain_report.apply(out, sources, APPLY.value, TAU.value, BELOW.value)
+            below = _abstain_settings.BELOW.value
+            _abstain_report.apply(out, sources, APPLY.value, TAU.value, below)
         else:
-            _abstain_report.study(out, sources, fitted_on, _settings())
+            _abstain_report.study(out, sources, fitted_on, _abstain_settings.settings())
 
 
 def _read() -> tuple[list[Any], list[Any]]:
@@ -101,28 +85,6 @@ def _read() -> tuple[list[Any], list[Any]]:
     if not EXAMPLES_FLAG.value:
         return [], fitted_on
     return files(EXAMPLES_FLAG.value, flag="examples", needs_success=needs_success), fitted_on
-
-
-def _fingerprint(source: Any) -> str:
-    from calibjax import storage
-
-    return f"sha256:{storage.sha256_json(source.examples)}"
-
-
-def _settings() -> Any:
-    from calibjax.abstention.fitting import Settings
-
-    return Settings(
-        seed=_main.FLAGS.seed,
-        replicates=REPLICATES.value,
-        target=TARGET.value,
-        delta=DELTA.value,
-        n_min=N_MIN.value,
-        alpha=ALPHA.value,
-        rescue_coverage=COVERAGE.value,
-        below=BELOW.value,
-        platt=PLATT.value,
-    )
 
 
 if __name__ == "__main__":
