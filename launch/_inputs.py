@@ -97,6 +97,18 @@ def retriever(found: list[Passage]) -> Any:
     return DenseRetriever(found, load_encoder(ENCODER.value), cache_dir=directory)
 
 
+def retriever_maker() -> Callable[[Sequence[Passage]], Any]:
+    """Makes retrievers over a few passages each, such as those of one question."""
+    from calibjax.retrieval import BM25Retriever, DenseRetriever
+
+    if RETRIEVER.value == "bm25":
+        return BM25Retriever
+    from calibjax.backbone import load_encoder
+
+    encoder = load_encoder(ENCODER.value)
+    return lambda found: DenseRetriever(found, encoder)
+
+
 def model(name: str | None, flag: str, loaded: dict[str, Any]) -> Any:
     """The `asking.Model` called `name`, on --server or in this process; made once, see `loaded`."""
     key = name or ("" if SERVER.value else DEFAULT_DECODER)
@@ -143,3 +155,15 @@ def forecasts(backbone: str | None) -> Callable[[Sequence[Any]], list[float]]:
         return scores[:, 0].tolist()
 
     return forecast
+
+
+def best_forecasts(
+    backbone: str | None, asked: Sequence[Question], given: Sequence[Sequence[Passage]]
+) -> list[float]:
+    """The best forecast of --forecaster over the passages given to each question; 0 without any."""
+    from calibjax.forecaster import Forecaster
+
+    forecaster = Forecaster.load(str(FORECASTER.value), backbone=backbone or DEFAULT_DECODER)
+    texts = [question.question for question in asked]
+    scores = forecaster.score(texts, given)
+    return np.nan_to_num(scores, nan=0.0).max(axis=1, initial=0.0).tolist()

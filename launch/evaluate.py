@@ -16,7 +16,7 @@ from calibjax import storage
 from calibjax.errors import input_error
 from calibjax.progress import say
 from calibjax.textfiles import existing_file
-from launch import _main
+from launch import _columns, _main
 
 PREDICTIONS = flags.DEFINE_list(
     "predictions", None, "prediction files, separated by commas; one method a file or a column"
@@ -33,10 +33,8 @@ REPLICATES = flags.DEFINE_integer(
 HUMAN = flags.DEFINE_string(
     "human", None, "file with columns `human` and `user`: two judgements of the same rows"
 )
-RENAME = flags.DEFINE_list(
-    "rename", [], "columns to rename, FILE_NAME:OUR_NAME, such as prob:confidence"
-)
 PDF = flags.DEFINE_boolean("pdf", False, "plots as PDF too")
+flags.adopt_module_key_flags(_columns)
 EXAMPLES = (
     "python -m launch.evaluate --predictions=preds.jsonl --out=runs/eval",
     "python -m launch.evaluate --predictions=a.csv,b.parquet --num_bins=10 --out=runs/a_b",
@@ -56,7 +54,7 @@ def main() -> None:
     # What JAX needs a second to import comes after the checks that can fail without it.
     from calibjax.report import predictions, reading
 
-    loaded = reading.load(files, rename=_renames())
+    loaded = reading.load(files, rename=_columns.renames())
     methods, n_common = predictions.pair(loaded.methods)
     rows = {
         "n_kept": loaded.n_kept,
@@ -96,23 +94,12 @@ def _agreement(
     from calibjax.report import human
 
     with run.stage("agreement"):
-        judgements = human.load(path, rename=_renames())
+        judgements = human.load(path, rename=_columns.renames())
         run.reject(judgements.rejected, cut=path if judgements.truncated else None)
         first = next(iter(methods.values()), None)
         known = dict(zip(first.ids, first.confidence, strict=True)) if first else {}
         judgements = human.with_confidence(judgements, known)
         return human.summarise_agreement(judgements, **resampling)
-
-
-def _renames() -> dict[str, str]:
-    """--rename=prob:confidence,label:correct as a mapping."""
-    pairs = {}
-    for entry in RENAME.value:
-        old, _, new = entry.rpartition(":")
-        if not old or not new:
-            raise input_error("rename", entry, "FILE_NAME:OUR_NAME", "--rename=prob:confidence")
-        pairs[old] = new
-    return pairs
 
 
 if __name__ == "__main__":

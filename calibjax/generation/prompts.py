@@ -24,6 +24,17 @@ _USER = (
     "You answer questions in a few words, with the help of a note that another model wrote. "
     f'If you cannot tell, reply "{NO_ANSWER}".'
 )
+_ANSWERER = (
+    "You answer questions with the answer alone: a name, a date, a number, yes or no. "
+    "You use no other words."
+)
+# Small models learn the form of an answer from examples, not from the instruction.
+_ANSWERED = (
+    ("In which country is the city of Lyon?", "France"),
+    ("Who wrote the play that Verdi's opera Otello is based on?", "William Shakespeare"),
+    ("Are both the Danube and the Rhine rivers in Europe?", "yes"),
+    ("In which year did the war that began in 1939 end?", "1945"),
+)
 
 
 def passage_text(title: str, text: str) -> str:
@@ -61,6 +72,32 @@ def decision_messages(
         {"role": "system", "content": _USER},
         {"role": "user", "content": [f"Note{sure}:\n", guidance, "\n\n", question, choices + cue]},
     ]
+
+
+def answer_messages(
+    question: str,
+    documents: Sequence[str | Sequence[int]] = (),
+    *,
+    options: Sequence[str] = (),
+) -> list[Message]:
+    """What the reader sees when it answers a question by itself, without evidence or with some.
+
+    The two arms differ in the passages alone. documents: best first, each `passage_text` or its
+    token ids when the caller has cut it to a length.
+    """
+    choices = "".join(f"\n{chr(65 + i)}. {option}" for i, option in enumerate(options))
+    passages = [
+        part
+        for number, document in enumerate(documents, start=1)
+        for part in (f"\n\nPassage {number}: ", document)
+    ]
+    cue = "Letter of the answer" if options else "Short answer"
+    messages: list[Message] = [{"role": "system", "content": _ANSWERER}]
+    for asked, answered in () if options else _ANSWERED:
+        messages.append({"role": "user", "content": f"Question: {asked}\n\nShort answer:"})
+        messages.append({"role": "assistant", "content": answered})
+    content = ["Question: ", f"{question}{choices}", *passages, f"\n\n{cue}:"]
+    return [*messages, {"role": "user", "content": content}]
 
 
 def query_messages(question: str) -> list[Message]:

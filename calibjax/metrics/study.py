@@ -34,7 +34,9 @@ class FrontierStudy(NamedTuple):
     of that shape; oracle, random: accuracy (splits, budgets); never, always: accuracy (splits,);
     exact_interval: `Interval` (routers, budgets) of the exact accuracy averaged over splits, from
     resampled questions; intervals: rule -> figure -> the same for accuracy, usage, harm_all and
-    benefit_all. None and empty without replicates.
+    benefit_all. times_tested (n,): in how many splits a row is tested; exact_times_used, times_used
+    (rule ->), each (routers, n, budgets): in how many of these it is used; figures averaged over
+    splits are linear in them. None and empty without replicates.
     """
 
     exact: jax.Array
@@ -43,8 +45,11 @@ class FrontierStudy(NamedTuple):
     random: jax.Array
     never: jax.Array
     always: jax.Array
-    exact_interval: Interval | None
-    intervals: dict[str, dict[str, Interval]]
+    exact_interval: Interval | None = None
+    intervals: dict[str, dict[str, Interval]] = {}
+    times_tested: jax.Array | None = None
+    exact_times_used: jax.Array | None = None
+    times_used: dict[str, jax.Array] = {}
 
 
 class ViolationRate(NamedTuple):
@@ -188,14 +193,19 @@ def _study(scores, inputs, parts, plan, key, num_splits, num_replicates, level) 
         flatten(_masked_mean(parts.test, column))
         for column in (inputs.without, inputs.without + inputs.utility)
     )
-    exact_interval, intervals = None, {}
-    if num_replicates:
-        tested = jnp.sum(parts.test, axis=(0, 2))
-        exact_interval, intervals = _intervals(
-            shares, tested, inputs, plan, key, num_replicates, level
-        )
-    return FrontierStudy(
-        exact, deployable, oracle, random, never, always, exact_interval, intervals
+    study = FrontierStudy(exact, deployable, oracle, random, never, always)
+    if not num_replicates:
+        return study
+    tested = jnp.sum(parts.test, axis=(0, 2))
+    exact_interval, intervals = _intervals(
+        shares, tested, inputs, plan, key, num_replicates, level
+    )
+    return study._replace(
+        exact_interval=exact_interval,
+        intervals=intervals,
+        times_tested=tested,
+        exact_times_used=shares[0],
+        times_used=shares[1],
     )
 
 

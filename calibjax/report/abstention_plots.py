@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from calibjax.report.abstention import regimes_of
-from calibjax.report.plots import COLOURS, _figure, _plain, _short, _style
+from calibjax.report.plot_style import COLOURS, line_style, new_figure, plain, short
 
 # More curves, or more bands, hide one another; the table holds all signals.
 _CURVES = ("rcs", "mlp", "max_score", "entropy", "query_len_inv")
@@ -37,8 +37,8 @@ def accuracy_coverage(report: Mapping[str, Any]) -> Figure:
         rate = regime["base"]["success_rate"]
         axes.axhline(rate, color="#5A5A5A", linestyle=(0, (4, 3)), linewidth=1, label="random")
         axes.set(xlim=(0, 1.02), xlabel="coverage", ylabel="success rate of the answered")
-        axes.set_title(_short(name), fontsize=10, loc="left")
-        _plain(axes)
+        axes.set_title(short(name), fontsize=10, loc="left")
+        plain(axes)
     _shared_legend(figure)
     return figure
 
@@ -49,7 +49,7 @@ def _band(axes: Axes, curve: Mapping[str, Any], index: int, count: int, label: s
     if not whole:
         return
     coverage, accuracy, low, high = np.array(whole).T
-    style = _style(index, count)
+    style = line_style(index, count)
     if label in _BANDS:
         axes.fill_between(coverage, low, high, color=style["color"], alpha=0.15, linewidth=0)
     axes.plot(coverage, accuracy, label=label, **style)
@@ -69,10 +69,10 @@ def risk_bars(report: Mapping[str, Any]) -> Figure:
             for x, (risk, low, high) in zip(where, cells, strict=True):
                 if None not in (risk, low, high):
                     axes.plot([x, x], [low, high], color="#222222", linewidth=0.9)
-        axes.set_xticks(places, [_short(key) for key in signals], rotation=45, ha="right")
+        axes.set_xticks(places, [short(key) for key in signals], rotation=45, ha="right")
         axes.set(ylabel="share of failures (CWAR)", ylim=(0, None))
-        axes.set_title(_short(name), fontsize=10, loc="left")
-        _plain(axes)
+        axes.set_title(short(name), fontsize=10, loc="left")
+        plain(axes)
     _shared_legend(figure)
     return figure
 
@@ -97,8 +97,8 @@ def feature_weights(report: Mapping[str, Any]) -> Figure:
         axes.invert_yaxis()
         axes.axvline(0, color="#222222", linewidth=0.8)
         axes.set_xlabel("weight (log odds per standard deviation)")
-        axes.set_title(_short(name), fontsize=10, loc="left")
-        _plain(axes)
+        axes.set_title(short(name), fontsize=10, loc="left")
+        plain(axes)
     return figure
 
 
@@ -107,7 +107,7 @@ def _panels(report: Mapping[str, Any], width: float, height: float) -> tuple[Fig
     regimes = list(regimes_of(report).items())
     columns = min(3, len(regimes))
     rows = math.ceil(len(regimes) / columns)
-    figure = _figure(width * columns, height * rows + 0.5)
+    figure = new_figure(width * columns, height * rows + 0.5)
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes in grid[len(regimes) :]:
         axes.set_axis_off()

@@ -11,20 +11,14 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from calibjax.report import schema
+from calibjax.report.plot_style import GREY, line_style, new_figure, plain, short
 from calibjax.report.tables import interval, number, outcome_groups
 
-# Okabe and Ito's colours, ordered so that neighbours also differ in lightness.
-COLOURS = ("#0072B2", "#E69F00", "#000000", "#CC79A7", "#009E73", "#D55E00", "#56B4E9", "#7A7A7A")
-DASHES = ("-", "--", "-.", ":")
-MARKERS = "osD^vPX*"
-_GREY = "#5A5A5A"
 PANELS = ("accuracy", "auroc", "ece", "brier")
-_NAME_WIDTH = 28
 
 
 def render(figure: Figure, kind: str = "png", *, dpi: int = 150) -> bytes:
@@ -43,7 +37,7 @@ def reliability_diagram(report: Mapping[str, Any], *, methods: Sequence[str] = (
     names = _with_curve(report, methods, "reliability")
     columns = {0: 1, 1: 1, 2: 2, 4: 2}.get(len(names), 3 if len(names) <= 6 else 4)
     rows = math.ceil(len(names) / columns) or 1
-    figure = _figure(3.5 * columns + 0.4, 4.3 * rows)
+    figure = new_figure(3.5 * columns + 0.4, 4.3 * rows)
     outer = figure.add_gridspec(rows, columns)
     for index, name in enumerate(names):
         inner = outer[divmod(index, columns)].subgridspec(2, 1, height_ratios=(3.4, 1), hspace=0.08)
@@ -62,7 +56,7 @@ def reliability_diagram(report: Mapping[str, Any], *, methods: Sequence[str] = (
 
 def _reliability_panel(axes: Axes, report: Mapping[str, Any], name: str) -> None:
     bins = [row for row in report["methods"][name]["curves"]["reliability"] if row["count"] > 0]
-    axes.plot([0, 1], [0, 1], color=_GREY, linestyle=(0, (4, 3)), linewidth=1, label="calibrated")
+    axes.plot([0, 1], [0, 1], color=GREY, linestyle=(0, (4, 3)), linewidth=1, label="calibrated")
     for row in bins:
         width, low, high = row["upper"] - row["lower"], row["accuracy_low"], row["accuracy_high"]
         axes.bar(row["lower"], high - low, width, low, align="edge", color="#B9D5E8", linewidth=0)
@@ -71,14 +65,14 @@ def _reliability_panel(axes: Axes, report: Mapping[str, Any], name: str) -> None
     y = [row["accuracy"] for row in bins]
     axes.plot(x, y, color="#00476E", marker="o", markersize=4.5, linewidth=1.2, label="observed")
     axes.set(xlim=(0, 1), ylim=(-0.02, 1.02), ylabel="share correct")
-    axes.set_title(_short(name), fontsize=10.5, fontweight="bold", loc="left", pad=18)
+    axes.set_title(short(name), fontsize=10.5, fontweight="bold", loc="left", pad=18)
     cell = schema.estimate(report, name, "ece")
     null = report["methods"][name].get("ece_null", {}).get("q95")
     note = f"ECE {number(cell['estimate'])} {interval(cell)}"
     note += f", calibrated model up to {number(null)}" if null is not None else ""
-    axes.text(0, 1.015, note, transform=axes.transAxes, fontsize=7.2, color=_GREY, va="bottom")
+    axes.text(0, 1.015, note, transform=axes.transAxes, fontsize=7.2, color=GREY, va="bottom")
     axes.tick_params(labelbottom=False)
-    _plain(axes)
+    plain(axes)
 
 
 def _count_panel(axes: Axes, report: Mapping[str, Any], name: str) -> None:
@@ -93,21 +87,22 @@ def _count_panel(axes: Axes, report: Mapping[str, Any], name: str) -> None:
             axes.text(middle, row["count"], shown, ha="center", va="bottom", fontsize=5.6)
     axes.set(xlabel="confidence", ylabel="rows", ylim=(0, 1.25 * tallest or 1))
     axes.yaxis.set_major_locator(MaxNLocator(nbins=3, integer=True))
-    _plain(axes)
+    plain(axes)
 
 
 def accuracy_coverage(report: Mapping[str, Any], *, methods: Sequence[str] = ()) -> Figure:
     """Accuracy of the most confident share of the rows, one line a method; risk on the right."""
     names = _with_curve(report, methods, "accuracy_coverage")
-    figure = _figure(6.6, 4.2)
+    figure = new_figure(6.6, 4.2)
     axes = figure.add_subplot()
     lowest = 1.0
     for index, name in enumerate(names):
         curve = report["methods"][name]["curves"]["accuracy_coverage"]
         lowest = min([lowest, *curve["accuracy"]])
         area = schema.estimate(report, name, "auc_ac")["estimate"]
-        label = f"{_short(name)} (AUC-AC {number(area)})"
-        axes.plot(curve["coverage"], curve["accuracy"], label=label, **_style(index, len(names)))
+        label = f"{short(name)} (AUC-AC {number(area)})"
+        style = line_style(index, len(names))
+        axes.plot(curve["coverage"], curve["accuracy"], label=label, **style)
     axes.set(xlim=(0, 1), xlabel="coverage (share of rows kept, most confident first)")
     axes.set_ylabel("accuracy of the rows kept")
     axes.set_ylim(max(-0.02, lowest - 0.05), 1.02)
@@ -115,7 +110,7 @@ def accuracy_coverage(report: Mapping[str, Any], *, methods: Sequence[str] = ())
     right = axes.secondary_yaxis("right", functions=(_one_minus, _one_minus))
     right.set_ylabel("risk (1 - accuracy)", fontsize=9)
     right.tick_params(labelsize=8)
-    _plain(axes, right=True)
+    plain(axes, right=True)
     if names:
         _legend(axes, len(names))
     return figure
@@ -140,7 +135,7 @@ def metric_intervals(
     groups = [[n for n in g if n in methods or not methods] for g in outcome_groups(report)]
     names = [name for group in groups for name in group]
     edges = np.cumsum([len(group) for group in groups if group])[:-1] - 0.5
-    figure = _figure(1.2 + 2.6 * len(metrics), 1.3 + 0.32 * max(len(names), 2))
+    figure = new_figure(1.2 + 2.6 * len(metrics), 1.3 + 0.32 * max(len(names), 2))
     if len(edges):
         figure.supxlabel("Dashed lines divide methods that forecast different outcomes.", size=8)
     panels = figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
@@ -152,13 +147,13 @@ def metric_intervals(
         better = "lower" if turn or not schema.higher_is_better(metric) else "higher"
         axes.set_title(heading, fontsize=10)
         axes.set_xlabel(f"{better} is better", fontsize=8)
-        axes.set_yticks(range(len(names)), [_short(name) for name in names], fontsize=8.5)
+        axes.set_yticks(range(len(names)), [short(name) for name in names], fontsize=8.5)
         axes.set_ylim(max(len(names), 1) - 0.5, -0.5)
         if schema.base_name(metric) not in schema.ACROSS_OUTCOMES:
             for edge in edges:
-                axes.axhline(edge, color=_GREY, linewidth=0.8, linestyle=(0, (5, 4)))
+                axes.axhline(edge, color=GREY, linewidth=0.8, linestyle=(0, (5, 4)))
         axes.xaxis.set_major_locator(MaxNLocator(nbins=3))
-        _plain(axes)
+        plain(axes)
     return figure
 
 
@@ -177,7 +172,7 @@ def _interval_mark(axes: Axes, cell: Mapping[str, Any], place: int, turn: bool) 
 def label_histogram(labels: Mapping[str, Any]) -> Figure:
     """Bars of `labels.histogram` ({"0.1": rows}) with the mean label as a line."""
     histogram = {float(value): count for value, count in labels["histogram"].items()}
-    figure = _figure(5.2, 3.4)
+    figure = new_figure(5.2, 3.4)
     axes = figure.add_subplot()
     places = sorted(histogram)
     gaps = np.diff(places)
@@ -194,40 +189,11 @@ def label_histogram(labels: Mapping[str, Any]) -> Figure:
     axes.set_ylim(0, 1.12 * max(counts, default=1))
     axes.set_title("Labels of the supervision set", fontsize=11, loc="left")
     axes.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
-    _plain(axes)
+    plain(axes)
     return figure
 
 
 # --------------------------------------------------------------------------------- style
-
-
-def _figure(width: float, height: float) -> Figure:
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def _style(index: int, count: int) -> dict[str, Any]:
-    """Colour, dash and marker of a line: no two of 8 x 4 are alike, in grey too."""
-    return {
-        "color": COLOURS[index % len(COLOURS)],
-        "linestyle": DASHES[(index + index // len(COLOURS)) % len(DASHES)],
-        "marker": MARKERS[index % len(MARKERS)],
-        "markersize": 4.5,
-        # Marks of neighbouring lines are set off from each other.
-        "markevery": (0.02 + 0.11 * index / max(count, 1), 0.11),
-        "linewidth": 1.6,
-    }
-
-
-def _plain(axes: Axes, right: bool = False) -> None:
-    axes.spines["top"].set_visible(False)
-    axes.spines["right"].set_visible(right)
-    axes.tick_params(labelsize=8)
-    axes.xaxis.label.set_fontsize(9)
-    axes.yaxis.label.set_fontsize(9)
-    axes.grid(axis="y", color="#E3E3E3", linewidth=0.6)
-    axes.set_axisbelow(True)
 
 
 def _legend(axes: Axes, count: int) -> None:
@@ -249,13 +215,6 @@ def _nothing(figure: Figure, text: str) -> None:
     axes = figure.add_subplot()
     axes.set_axis_off()
     axes.text(0.5, 0.5, text, ha="center", va="center", fontsize=10)
-
-
-def _short(name: str) -> str:
-    """A method name that fits above a panel, with dollar signs kept from being read as maths."""
-    flat = " ".join(name.split())
-    cut = flat if len(flat) <= _NAME_WIDTH else flat[: _NAME_WIDTH - 1] + "…"
-    return cut.replace("$", r"\$")
 
 
 def _percent(report: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
-from calibjax.report import plots
+from calibjax.report import plot_style, plots
 from tests.report.sample import cell, method, report
 
 
@@ -42,7 +42,7 @@ def test_coverage_lines_are_told_apart_without_colour():
     axes = plots.accuracy_coverage(sample).axes[0]
     looks = {(line.get_linestyle(), line.get_marker()) for line in axes.lines}
     assert len(looks) == len(axes.lines) == 8
-    grey = [np.dot(to_rgb(colour), (0.299, 0.587, 0.114)) for colour in plots.COLOURS]
+    grey = [np.dot(to_rgb(colour), (0.299, 0.587, 0.114)) for colour in plot_style.COLOURS]
     # Neighbours in the legend differ in lightness, so that a copy in grey tells them apart.
     assert min(abs(a - b) for a, b in zip(grey, grey[1:])) > 0.05
     np.testing.assert_allclose(axes.lines[0].get_xydata(), [(0.01, 1), (0.5, 0.8), (1, 0.6)])

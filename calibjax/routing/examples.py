@@ -1,0 +1,318 @@
+"""Reads per-example outcomes of any system: right without evidence, right with it, router scores.
+
+A row: `id`, `correct_without`, `correct_with` in [0, 1]; `scores.<router>` (higher = retrieve
+first), nested or as dotted columns; optional `features.<family>.<name>`, `tokens.<kind>`,
+`seconds.<kind>`, `split`, `group`, `f1_without`, `f1_with`, `repeat_without`, `repeat_with`,
+`level`. Other columns are ignored.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibjax import fields, textfiles
+from calibjax.errors import InputError, input_error
+from calibjax.routing.costs import FAMILIES
+from calibjax.textfiles import Rejected, Row
+
+REQUIRED = ("id", "correct_without", "correct_with")
+TOKENS = ("without_prompt", "without_output", "with_prompt", "with_output")
+SECONDS = ("without", "with", "retrieval")
+SPLITS = ("train", "calibration", "test")
+PAIRS = ("f1", "repeat")
+
+_FEATURE_FAMILIES = FAMILIES[:-1]
+_GROUPS = {"scores": 1, "features": 2, "tokens": 1, "seconds": 1}
+
+
+@dataclass(slots=True)
+class Outcomes:
+    """n rows as columns; float64 [n] unless said otherwise.
+
+    scores: by router; features: family -> (column names, [n, d]); tokens, seconds: by kind, empty
+    with `reasons[...]` saying why; pairs: "f1" and "repeat" -> (without, with); split: "train",
+    "calibration" or "test" [n], or None; group: text [n], rows of one question, or None.
+    """
+
+    ids: np.ndarray
+    correct_without: np.ndarray
+    correct_with: np.ndarray
+    scores: dict[str, np.ndarray]
+    features: dict[str, tuple[list[str], np.ndarray]] = field(default_factory=dict)
+    tokens: dict[str, np.ndarray] = field(default_factory=dict)
+    seconds: dict[str, np.ndarray] = field(default_factory=dict)
+    pairs: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+    level: np.ndarray | None = None
+    split: np.ndarray | None = None
+    group: np.ndarray | None = None
+    reasons: dict[str, str] = field(default_factory=dict)
+    rejected: list[Rejected] = field(default_factory=list)
+    n_duplicates: int = 0
+    truncated: bool = False
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class _Example:
+    """One row: `numbers` by dotted name, absent ones left out."""
+
+    line: int
+    id: str
+    group: str
+    split: str
+    numbers: dict[str, float]
+
+
+def load(
+    path: str | Path, *, rename: Mapping[str, str] | None = None, name: str = "examples"
+) -> Outcomes:
+    """The outcomes in a file. Raises InputError for a file that cannot be used.
+
+    A missing arm, or a router's score missing in some rows, would judge each figure on other rows:
+    such a file is refused, with the number of rows and the first of them. Equal copies of a row
+    count once; rows of one id that differ are all rejected.
+    """
+    records = textfiles.read_records(path, required=("id",), rename=rename, name=name)
+    for arm in REQUIRED[1:]:
+        _check_arm(records, arm, path, name, rename)
+    parsed = textfiles.parse_rows(records, _parse)
+    kept, rejected, n_duplicates = _unique(parsed.rows, str(path))
+    rejected = sorted([*parsed.rejected, *rejected], key=lambda row: row.line)
+    textfiles.check_kept(textfiles.Parsed(kept, rejected), path, name)
+    outcomes = _columns(kept, path, name)
+    outcomes.rejected, outcomes.n_duplicates = rejected, n_duplicates
+    outcomes.truncated = records.truncated
+    return outcomes
+
+
+def _check_arm(
+    records: textfiles.Records,
+    arm: str,
+    path: str | Path,
+    name: str,
+    rename: Mapping[str, str] | None,
+) -> None:
+    lines = [row.line for row in records.rows if _is_absent(row.data.get(arm))]
+    if records.rows and len(lines) == len(records.rows):
+        # One wording for missing columns everywhere, with the closest name.
+        textfiles.read_records(path, required=(arm,), rename=rename, name=name)
+    if lines:
+        fix = "answer these questions in both arms, or leave the rows out"
+        raise InputError(f"{name}={path}: {_missing(arm, lines, len(records.rows))}; fix: {fix}")
+
+
+def _missing(what: str, lines: Sequence[int], total: int) -> str:
+    return f"{what} is missing in {len(lines)} of {total} rows, first at line {lines[0]}"
+
+
+def _is_absent(value: Any) -> bool:
+    return value is None or value == ""
+
+
+def _parse(row: Row) -> _Example:
+    flat = Row(row.line, _flatten(row.data), row.is_text)
+    numbers = {arm: fields.outcome(flat, arm) for arm in REQUIRED[1:]}
+    for key in flat.data:
+        head, _, rest = key.partition(".")
+        if _is_absent(flat.data[key]):
+            continue
+        if head in ("scores", "features") and rest:
+            numbers[key] = fields.number(flat, key)
+        elif (head == "tokens" and rest in TOKENS) or (head == "seconds" and rest in SECONDS):
+            numbers[key] = fields.number(flat, key, low=0.0)
+        elif key == "level":
+            numbers[key] = fields.number(flat, key)
+        elif key.partition("_")[0] in PAIRS and key.partition("_")[2] in ("without", "with"):
+            numbers[key] = fields.outcome(flat, key)
+    group, split = flat.data.get("group"), flat.data.get("split")
+    return _Example(
+        line=row.line,
+        id=fields.identifier(flat, "id"),
+        group="" if _is_absent(group) else fields.identifier(flat, "group"),
+        split="" if _is_absent(split) else str(split),
+        numbers=numbers,
+    )
+
+
+def _flatten(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested scores, features, tokens and seconds as dotted columns."""
+    flat: dict[str, Any] = {}
+    for key, value in data.items():
+        depth = _GROUPS.get(key)
+        flat |= {key: value} if depth is None else _dotted(key, value, depth)
+    return flat
+
+
+def _dotted(key: str, value: Any, depth: int) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if depth == 0:
+        return {key: value}
+    if not isinstance(value, dict):
+        raise fields.fault(key, value, "an object of named numbers")
+    flat: dict[str, Any] = {}
+    for name, child in value.items():
+        flat |= _dotted(f"{key}.{name}", child, depth - 1)
+    return flat
+
+
+def _unique(
+    examples: Sequence[_Example], path: str
+) -> tuple[list[_Example], list[Rejected], int]:
+    copies: dict[str, list[_Example]] = {}
+    for example in examples:
+        copies.setdefault(example.id, []).append(example)
+    kept, rejected, repeated = [], [], 0
+    for id, group in copies.items():
+        contents = {repr((e.group, e.split, sorted(e.numbers.items()))) for e in group}
+        splits = sorted({e.split for e in group})
+        if len(splits) > 1:
+            lines = ", ".join(str(e.line) for e in group)
+            raise InputError(
+                f"examples={path}: id={id} is in splits {' and '.join(splits)} (lines {lines}):"
+                " expected each question in one; fix: split by question"
+            )
+        if len(contents) == 1:
+            kept.append(group[0])
+            repeated += len(group) - 1
+            continue
+        lines = ", ".join(str(e.line) for e in group)
+        reason = f"id={id}: lines {lines} share this id and differ: expected one of them"
+        rejected += [Rejected(path, e.line, reason, id) for e in group]
+    return kept, rejected, repeated
+
+
+def _columns(rows: Sequence[_Example], path: str | Path, name: str) -> Outcomes:
+    found = dict.fromkeys(key for row in rows for key in row.numbers)
+    table = _Table(rows, f"{name}={path}")
+    outcomes = Outcomes(
+        ids=_texts([row.id for row in rows]),
+        correct_without=table.column("correct_without"),
+        correct_with=table.column("correct_with"),
+        scores={
+            key.removeprefix("scores."): table.whole(key, "router")
+            for key in found
+            if key.startswith("scores.")
+        },
+        features=_features(list(found), table),
+        split=_split(rows, f"{name}={path}"),
+        group=_group(rows),
+    )
+    outcomes.tokens = _kinds("tokens", TOKENS, found, table, outcomes.reasons)
+    outcomes.seconds = _kinds("seconds", SECONDS, found, table, outcomes.reasons)
+    for pair in PAIRS:
+        arms = (f"{pair}_without", f"{pair}_with")
+        if all(arm in found and not table.missing(arm) for arm in arms):
+            outcomes.pairs[pair] = (table.column(arms[0]), table.column(arms[1]))
+    if "level" in found and not table.missing("level"):
+        outcomes.level = table.column("level")
+    if not outcomes.scores and not outcomes.features:
+        expected = "a router: a column scores.<name>, or features.<family>.<name>"
+        raise input_error(name, path, expected, "add one, such as scores.entropy")
+    return outcomes
+
+
+class _Table:
+    """Named numbers of the rows; `source` is how errors call the file."""
+
+    def __init__(self, rows: Sequence[_Example], source: str) -> None:
+        self.rows, self.source = rows, source
+
+    def missing(self, key: str) -> list[int]:
+        """Lines of the rows without this number."""
+        return [row.line for row in self.rows if key not in row.numbers]
+
+    def column(self, key: str) -> np.ndarray:
+        return np.array([row.numbers[key] for row in self.rows], np.float64)
+
+    def whole(self, key: str, what: str) -> np.ndarray:
+        """The column. Raises InputError if a row lacks it."""
+        lines = self.missing(key)
+        if lines:
+            fix = f"score every row, or drop {key}"
+            text = _missing(f"{what} {key}", lines, len(self.rows))
+            raise InputError(f"{self.source}: {text}; fix: {fix}")
+        return self.column(key)
+
+
+def _features(found: Sequence[str], table: _Table) -> dict[str, tuple[list[str], np.ndarray]]:
+    families: dict[str, list[str]] = {}
+    for key in found:
+        if key.startswith("features."):
+            family, _, column = key.removeprefix("features.").partition(".")
+            if family not in _FEATURE_FAMILIES or not column:
+                expected = f"features.<family>.<name>, family {', '.join(_FEATURE_FAMILIES)}"
+                raise InputError(f"{table.source}: column {key}: expected {expected}")
+            families.setdefault(family, []).append(key)
+    return {
+        family: (
+            [key.split(".", 2)[2] for key in keys],
+            np.stack([table.whole(key, "feature") for key in keys], axis=1),
+        )
+        for family, keys in families.items()
+    }
+
+
+def _kinds(
+    head: str,
+    kinds: Sequence[str],
+    found: Mapping[str, None],
+    table: _Table,
+    reasons: dict[str, str],
+) -> dict[str, np.ndarray]:
+    """All columns of one kind of measurement, or none and the reason."""
+    keys = [f"{head}.{kind}" for kind in kinds]
+    for key in keys:
+        if key not in found:
+            reasons[head] = f"no column {key}"
+            return {}
+        lines = table.missing(key)
+        if lines:
+            reasons[head] = _missing(key, lines, len(table.rows))
+            return {}
+    return {kind: table.column(key) for kind, key in zip(kinds, keys)}
+
+
+def _split(rows: Sequence[_Example], source: str) -> np.ndarray | None:
+    counts = Counter(row.split for row in rows)
+    if set(counts) == {""}:
+        return None
+    shown = ", ".join(f"{name or 'none'} {count}" for name, count in sorted(counts.items()))
+    unknown = sorted(set(counts) - set(SPLITS))
+    if unknown:
+        expected = f"each row in one of {', '.join(SPLITS)}, found {shown}"
+        raise InputError(f"{source}: split={unknown[0]}: expected {expected}; fix: rename it")
+    for part in ("calibration", "test"):
+        if not counts[part]:
+            fix = f"mark some rows {part}, or drop the column: the rows are then split at random"
+            raise InputError(f"{source}: split: no {part} rows, found {shown}; fix: {fix}")
+    _check_disjoint(rows, source)
+    return np.array([row.split for row in rows])
+
+
+def _check_disjoint(rows: Sequence[_Example], source: str) -> None:
+    """Rows of one question must share a split, else its threshold has seen the test."""
+    seen: dict[str, str] = {}
+    clash = [r.group for r in rows if r.group and seen.setdefault(r.group, r.split) != r.split]
+    if clash:
+        ids = ", ".join(dict.fromkeys(clash[:5]))
+        text = f"{len(set(clash))} groups are in two splits ({ids})"
+        raise InputError(f"{source}: {text}; fix: split by question")
+
+
+def _group(rows: Sequence[_Example]) -> np.ndarray | None:
+    if not any(row.group for row in rows):
+        return None
+    return _texts([row.group or f"\0{row.id}" for row in rows])
+
+
+def _texts(values: Sequence[str]) -> np.ndarray:
+    made = np.empty(len(values), object)
+    made[:] = list(values)
+    return made

@@ -1,0 +1,103 @@
+"""Signals that a trigger may read: of a draft answered without evidence, and of a probe retrieval.
+
+Every score is oriented higher = retrieve first.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+UNCERTAINTY_FEATURES = (
+    "mean_entropy",
+    "max_entropy",
+    "min_probability",
+    "mean_probability",
+    "length",
+    "first_probability",
+)
+RETRIEVAL_FEATURES = ("top", "margin", "top3", "lift", "entropy")
+
+# Hits beyond this rank say nothing about the best ones.
+_DEPTH = 50
+
+
+def uncertainty_features(log_probs: Sequence[float], entropies: Sequence[float]) -> list[float]:
+    """`UNCERTAINTY_FEATURES` of one draft from its tokens' log-probabilities and entropies (nats).
+
+    A draft without tokens is maximally unsure: probabilities 0.
+    """
+    p = np.exp(np.asarray(log_probs, np.float64))
+    h = np.asarray(entropies, np.float64)
+    if not p.size:
+        return [0.0] * len(UNCERTAINTY_FEATURES)
+    if not h.size:
+        h = np.zeros(1)
+    values = (h.mean(), h.max(), p.min(), p.mean(), len(p), p[0])
+    return [float(value) for value in values]
+
+
+def uncertainty_scores(log_probs: Sequence[float], entropies: Sequence[float]) -> dict[str, float]:
+    """Scores of the uncertainty triggers for one draft.
+
+    mean_entropy, max_entropy: nats, over the whole vocabulary; min_confidence: 1 - the smallest
+    token probability; sequence_log_prob: minus the log-probability of the whole draft.
+    """
+    feature = dict(zip(UNCERTAINTY_FEATURES, uncertainty_features(log_probs, entropies)))
+    return {
+        "mean_entropy": feature["mean_entropy"],
+        "max_entropy": feature["max_entropy"],
+        "min_confidence": 1.0 - feature["min_probability"],
+        "sequence_log_prob": -float(np.sum(np.asarray(log_probs, np.float64))),
+    }
+
+
+def retrieval_features(scores: Sequence[float]) -> list[float]:
+    """`RETRIEVAL_FEATURES` of one probe from the scores of its valid hits, best first.
+
+    top: best score; margin: to the second (the score itself for a single hit); top3: mean of the
+    best three; lift: best over the mean of the best 50, 0 where that mean is not positive;
+    entropy: of the shares of the best 50, negative scores as 0, over the log of their number.
+    No hits: all 0.
+    """
+    s = np.asarray(scores, np.float64)[:_DEPTH]
+    if not s.size:
+        return [0.0] * len(RETRIEVAL_FEATURES)
+    mean = s.mean()
+    lift = s[0] / mean if mean > 0 else 0.0
+    margin = s[0] - s[1] if s.size > 1 else s[0]
+    return [float(s[0]), float(margin), float(s[:3].mean()), float(lift), _entropy(s)]
+
+
+def _entropy(s: np.ndarray) -> float:
+    mass = np.clip(s, 0, None)
+    if s.size < 2 or mass.sum() <= 0:
+        return 0.0
+    p = mass[mass > 0] / mass.sum()
+    return float(-(p * np.log(p)).sum() / math.log(s.size))
+
+
+def retrieval_scores(scores: Sequence[float]) -> dict[str, float]:
+    """Scores of the retrieval triggers for one probe: top score, its opposite, margin.
+
+    `top` trusts a good match; `top_inverse` retrieves where nothing matches well. Which of the two
+    ranks better is a property of the data: both are offered.
+    """
+    feature = dict(zip(RETRIEVAL_FEATURES, retrieval_features(scores)))
+    return {
+        "top": feature["top"],
+        "top_inverse": -feature["top"],
+        "margin": feature["margin"],
+    }
+
+
+def reflection_score(p_retrieve: float | None, p_no_retrieve: float | None) -> float:
+    """P(retrieve) / (P(retrieve) + P(no retrieve)) of a reflection token; a missing one counts 0.
+
+    Probabilities, not log-probabilities. 0 where neither token is known.
+
+    >>> reflection_score(None, 0.9)
+    0.0
+    """
+    yes, no = p_retrieve or 0.0, p_no_retrieve or 0.0
+    return yes / (yes + no) if yes + no > 0 else 0.0
