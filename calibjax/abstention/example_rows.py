@@ -54,7 +54,7 @@ def parse_example(row: Row, ascending: list[int], needs_success: bool) -> Exampl
             raise fields.fault("hop2_ids", "<shape>", "one id for each of hop2_scores")
         optional = {
             "rescue_success": _maybe_binary(row, "rescue_success"),
-            "rescue_cost": _optional(row, "rescue_cost", fields.number),
+            "rescue_cost": _cost(row, "rescue_cost"),
         }
         pipelines = _objects(row, "pipelines")
         return Example(
@@ -68,7 +68,7 @@ def parse_example(row: Row, ascending: list[int], needs_success: bool) -> Exampl
             scores={name: fields.number(inner, "x") for name, inner in _numbers(row, "scores")},
             pipelines={name: _binary(inner, "success") for name, inner in pipelines},
             type=_label(row.data.get("type")),
-            costs={n: fields.number(i, "cost", 0.0) for n, i in pipelines if i.data.get("cost") is not None},
+            costs={n: cost for n, i in pipelines if (cost := _cost(i, "cost")) is not None},
             **optional,
         )
     except RowFault as fault:
@@ -111,6 +111,10 @@ def _binary(row: Row, key: str) -> float:
 
 def _maybe_binary(row: Row, key: str) -> float | None:
     return _optional(row, key, _binary)
+
+
+def _cost(row: Row, key: str) -> float | None:
+    return _optional(row, key, lambda row, key: fields.number(row, key, 0.0))
 
 
 def _optional(row: Row, key: str, read: Callable[[Row, str], Any]) -> Any:

@@ -19,8 +19,8 @@ MAX_TOKENS = 160
 # Grade of A, B, C: supports, partial, none.
 GRADES = np.array([2.0, 1.0, 0.0])
 _BRIDGE_TOKENS = 60
-# One letter, alone or marked off: "B", "(b)", "**B**", "Letter: B", "B. It is ...", "B = same topic".
-# Not the first letter of a word, and not the article: "A fact", "According to ...".
+# One letter, alone or marked off: "B", "(b)", "**B**", "Letter: B", "B. It is ...", "B = same".
+# Not the first letter of a word, and not the article: "According to ...", "A fact".
 _REPLY = re.compile(
     r"(?:(?:letter|answer|grade)\s*(?:is\s*)?[:=]?\s*)?"
     rf"[\"'(\[*]*([{''.join(JUDGE_CLASSES)}])(?:$|[\"')\]*.:,;=\n]|\s*$|\s+[-=–])",

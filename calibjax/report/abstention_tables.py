@@ -102,8 +102,9 @@ def type_table(regime: Mapping[str, Any]) -> str:
         for feature in _TYPE_FEATURES:
             both = cell["features"].get(feature)
             means.append("n/a" if both is None else " / ".join(map(number, both.values())))
+        counts = [str(cell["n"]), str(cell["n_test"])]
         rates = [number(cell["success_rate"]), number(cell["success_rate_test"])]
-        rows.append([markdown_text(key), str(cell["n"]), str(cell["n_test"]), *rates, *areas, *means])
+        rows.append([markdown_text(key), *counts, *rates, *areas, *means])
     heads = ["n", "n test", "success", "success test", *names]
     return markdown_grid(["Type", *heads, *map(markdown_text, _TYPE_FEATURES)], rows)
 

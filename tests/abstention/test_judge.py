@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import jax
 import numpy as np
 import pytest
 
@@ -10,12 +11,15 @@ from calibjax.abstention import multihop_examples as multihop
 from calibjax.abstention import multihop_run
 from calibjax.abstention.fitting import Settings, fit_regime
 from calibjax.abstention.policy_study import rescue_section
+from calibjax.forecaster import Forecaster
 from calibjax.generation import Sampler
 from calibjax.generation.results import Generation
+from calibjax.pipeline.forecasts import best_forecasts
 from calibjax.records import Passage, Question
 from calibjax.retrieval import BM25Retriever
 from calibjax.retrieval.multihop import hit_lists
 from calibjax.supervision.asking import Model
+from calibjax.supervision.queries import template_query
 from calibjax.supervision.stages import Stage
 from tests.tiny import tiny_decoder
 
@@ -136,22 +140,26 @@ def test_the_rescue_is_of_the_test_rows_that_the_report_flags(model, tmp_path):
         assert section["n_flagged"] == rescued.sum() and section["n_cost_unknown"] == 0
 
 
-def test_the_forecasters_best_forecast_is_one_more_signal(tmp_path):
-    asked = []
-
-    class Fixed:
-        """A forecaster that trusts the second passage of each list."""
-
-        def score(self, queries, documents):
-            asked.extend(queries)
-            return np.array([[0.2, 0.9]] * len(queries), np.float32)
-
-    named = multihop_run.NamedForecaster(Fixed(), "fixed")
+def test_the_forecasters_best_forecast_is_one_more_signal(model, tmp_path):
+    forecaster = Forecaster(tiny_decoder(), key=jax.random.key(0))
     recipe = multihop_run.Recipe("dense", multihop.Plan(k=2))
-    found = build(passes(None, tmp_path), recipe, named).examples
-    assert [e.scores["forecaster"] for e in found] == pytest.approx([0.9, 0.9])
-    assert len(asked) == 2
-    assert build(passes(None, tmp_path), recipe, named).examples == found and len(asked) == 2
+    named = multihop_run.NamedForecaster(forecaster, "tiny")
+    work = passes(None, tmp_path)
+    found = build(work, recipe, named).examples
+    lists = hit_lists([question.question for question in QUESTIONS], work.retriever, 2)
+    for example, question, hits in zip(found, QUESTIONS, lists):
+        documents = [work.passages[key] for key in hits.ids]
+        every = forecaster.score([template_query(question.question)], [documents])
+        assert example.scores["forecaster"] == pytest.approx(every.max(), abs=1e-6)
+    # What is in the stage's file is not forecast again.
+    deaf = multihop_run.NamedForecaster(None, "tiny")
+    assert build(work, recipe, deaf).examples == found
+
+
+def test_a_question_without_passages_has_forecast_0():
+    forecaster = Forecaster(tiny_decoder(), key=jax.random.key(0))
+    found = best_forecasts(forecaster, QUESTIONS, [[], PASSAGES[:1]])
+    assert found[0] == 0.0 and 0 < found[1] < 1 and found.dtype == np.float64
 
 
 def test_recall_is_the_share_of_gold_passages_that_are_kept(tmp_path):
