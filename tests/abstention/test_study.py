@@ -176,6 +176,8 @@ def test_one_outcome_leaves_figures_undefined_and_the_rest_given(part, other):
     gain = found["signals"]["max_score"]["gain"]
     assert (gain is None) == (part != "tune")
     assert found["signals"]["rcs"]["auc_ac"]["estimate"] is not None
+    # Without a failure in tune there is no threshold that failures could set.
+    assert found["conformal"]["negatives"]["feasible"] == (part == "test")
     json.dumps(storage.plain(found), allow_nan=False)
 
 

@@ -12,6 +12,7 @@ from calibjax.abstention.examples import load_examples
 from launch import _abstain_inputs
 from tests.abstention.data import make_examples
 from tests.launch.command import ROOT, environment, run
+from tests.reliability import chat_server
 
 # 60 queries of one hop in every run: equal shapes, so that later runs find their programs.
 N = 60
@@ -133,7 +134,9 @@ def test_names_are_as_short_as_they_can_be():
     assert _abstain_inputs.names_of(["a/h.jsonl", "a/../a/h.jsonl"]) == ["h", "h"]
 
 
-def test_questions_go_through_retrieval_and_their_examples_can_be_read_again(abstain, place):
+@pytest.fixture(scope="module")
+def questions(place):
+    """The flags of a set whose first hop finds some of the gold passages."""
     rows = [
         {
             "id": f"q{i}",
@@ -147,14 +150,45 @@ def test_questions_go_through_retrieval_and_their_examples_can_be_read_again(abs
         for i in range(N)
     ]
     (place / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    flags = ["--dataset=own", f"--path={place / 'own.jsonl'}", "--retriever=bm25", "--k=1"]
-    abstain(*flags, out="own")
+    return ["--dataset=own", f"--path={place / 'own.jsonl'}", "--retriever=bm25", "--k=1"]
+
+
+def test_questions_go_through_retrieval_and_their_examples_can_be_read_again(
+    abstain, place, questions
+):
+    abstain(*questions, out="own")
     report = report_of(place, "own")
     assert report["rows"]["n"] == N and report["rows"]["n_passages"] >= N
     again = load_examples(place / "own" / "examples.own.jsonl")
     assert len(again.examples) == N and not again.rejected
     rate = sum(example.success for example in again.examples) / N
     assert 0 < rate < 1
+    assert report["rows"]["recall_at_k"] == pytest.approx(rate)  # one gold passage each
+
+
+def test_a_judge_on_a_server_grades_the_pool_and_what_it_says_is_kept(
+    abstain, place, questions, monkeypatch
+):
+    # A function of the prompt: a grade, or now and then no grade.
+    replies = ("A", "(B)", "Letter: C", "According to the passage")
+    monkeypatch.setattr(chat_server, "answer", lambda name, _: replies[int(name[0], 16) % 4])
+    with chat_server.serving() as server:
+        judge = ["--architecture=judge", f"--server={server.url}", f"--judge={chat_server.MODEL}"]
+        more = ["--pool=3", "--rescue", "--rescue_coverage=0.7"]
+        abstain(*questions, *judge, *more, out="judged")
+        calls = len(server.calls)
+        abstain(*questions, *judge, *more, "--resume", out="judged")
+        # All that the server said is on disk.
+        assert len(server.calls) == calls
+    report = report_of(place, "judged")
+    rows = report["rows"]
+    assert 0 < rows["n_unparsed"] < rows["n_judged"] <= 3 * N
+    assert "name no grade" in (place / "judged" / "report.md").read_text()
+    assert {"hop2_max", "hop2_margin", "hop2_H"} <= report["rcs"]["weights"].keys()
+    kept = load_examples(place / "judged" / "examples.own.jsonl").examples
+    rescued = [example for example in kept if example.rescue_success is not None]
+    assert report["rescue"]["n_flagged"] == rows["n_rescued"] == len(rescued)
+    assert report["router"]["pipelines"].keys() == {"dense", "judge"}
 
 
 # --------------------------------------------------------------------------------- bad input
