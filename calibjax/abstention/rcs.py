@@ -81,7 +81,8 @@ class RCS:
 
     def logit(self, features: Features | Any) -> np.ndarray:
         """w . z + b, float64 [n]: rank by it, since probabilities near 1 round to equal numbers."""
-        single = np.ndim(getattr(features, "values", features)) == 1
+        values = features.values if isinstance(features, Features) else features
+        single = np.ndim(values) == 1
         logit = self.standardise(features) @ self.coefficients + self.bias
         return logit[0] if single else logit
 
