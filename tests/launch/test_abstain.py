@@ -130,7 +130,7 @@ def test_files_of_one_name_are_called_by_their_directories(abstain, place):
 def test_names_are_as_short_as_they_can_be():
     names = _abstain_inputs.names_of(["x/a/h.jsonl", "y/a/h.jsonl", "b/h.csv.gz", "c/other.jsonl"])
     assert names == ["x/a/h", "y/a/h", "b/h", "other"]
-    assert _abstain_inputs.names_of(["a/h.jsonl", "a/h.csv"]) == ["a/h.jsonl", "a/h.csv"]
+    assert _abstain_inputs.names_of(["a/h.jsonl", "a/h.csv"]) == ["h.jsonl", "h.csv"]
     assert _abstain_inputs.names_of(["a/h.jsonl", "a/../a/h.jsonl"]) == ["h", "h"]
 
 
