@@ -2,8 +2,8 @@
 
     python -m experiments.bench_abstain --repeats=3
 
-Cases: features of 10,000 queries x 50 scores, one query's features and score, the RCS fit, and the
-whole evaluation of five regimes (10 signals and more, 2000 replicates, ablation, transfer). Both
+Cases: features of 10,000 queries x 50 scores, one query's features and score (100 in a row, and the
+99th percentile of single ones), the RCS fit, and the whole evaluation of five regimes (10 signals and more, 2000 replicates, ablation, transfer). Both
 sides run in this process, in turn; figures are medians of the repeats, in seconds. Where
 `peer_share` is below 1 the peer ran that share of the work and its time is scaled up.
 """
@@ -140,11 +140,27 @@ def feature_cases(n: int, repeats: int) -> list[dict[str, Any]]:
         lambda: [peer.predict_proba(peer_features([examples[i]])) for i in range(100)],
         repeats,
     )
+    slowest = {
+        "ours": p99(lambda i: rcs.score(features(hop1[i], hop2[i], texts[i])), n),
+        "peer": p99(lambda i: peer.predict_proba(peer_features([examples[i]])), n),
+        "compile": 0.0,
+    }
     return [
         case(f"features_n{n}", "s", both, gap, judged=True),
         case(f"rcs_fit_n{n}", "s", fit, off, judged=False),
         case("one_query_x100", "s", one, gap, judged=True),
+        case("one_query_p99", "s", slowest, gap, judged=True),
     ]
+
+
+def p99(call: Callable[[int], Any], n: int) -> float:
+    """99th percentile of the seconds of one call for one query, over at most 1000 of them."""
+    seconds = []
+    for i in range(min(n, 1000)):
+        start = time.perf_counter()
+        call(i)
+        seconds.append(time.perf_counter() - start)
+    return float(np.percentile(seconds, 99))
 
 
 def evaluation_case(repeats: int, replicates: int, share: float) -> dict[str, Any]:

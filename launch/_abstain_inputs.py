@@ -9,24 +9,37 @@ from calibjax.reading.textfiles import Rejected, existing_file
 
 
 class Source(NamedTuple):
-    """Examples of one regime, and what was set aside. notes: lines for the top of the report."""
+    """Examples of one regime, and what was set aside.
+
+    cut: the file that ends early, if one does. notes: lines for the top of the report.
+    """
 
     name: str
     examples: list[Any]
     rejected: list[Rejected]
-    cut: str | None = None
-    counts: dict[str, Any] = {}
-    notes: list[str] = []
+    cut: str | None
+    counts: dict[str, Any]
+    notes: tuple[str, ...] = ()
+
+    def fingerprint(self) -> str:
+        """Hash of the examples: a resumed run must find the same."""
+        from calibjax import storage
+
+        return f"sha256:{storage.sha256_json(self.examples)}"
 
 
-def from_files(paths: Sequence[str], *, flag: str, needs_success: bool = True) -> list[Source]:
-    """One regime a file, named by it."""
-    for path in paths:
+def from_files(
+    paths: Sequence[str], names: Sequence[str], *, flag: str, needs_success: bool = True
+) -> list[Source]:
+    """One regime a file."""
+    for place, path in enumerate(paths):
         existing_file(path, flag)
+        if names[place] in names[:place]:
+            raise input_error(flag, path, "each file once", "drop the second mention")
     from calibjax.abstention.examples import load_examples
 
     sources = []
-    for name, path in zip(_names(paths), paths, strict=True):
+    for name, path in zip(names, paths, strict=True):
         loaded = load_examples(path, name=flag, needs_success=needs_success)
         counts = {
             "n_kept": len(loaded.examples),
@@ -38,7 +51,9 @@ def from_files(paths: Sequence[str], *, flag: str, needs_success: bool = True) -
     return sources
 
 
-def from_trec(run: str, qrels: str | None, questions: str | None, k: int) -> Source:
+def from_trec(
+    run: str, qrels: str | None, questions: str | None, *, k: int, exclude_self: bool = False
+) -> Source:
     """The queries of a run and its judgements; what is missing is a failure, and listed."""
     for flag, path in (("run", run), ("qrels", qrels), ("questions", questions)):
         if path:
@@ -50,7 +65,7 @@ def from_trec(run: str, qrels: str | None, questions: str | None, k: int) -> Sou
 
     found, judged = read_run(run), read_qrels(qrels)
     texts, bad, cut = read_questions(questions) if questions else (None, [], False)
-    joined = join_run(found, judged, texts, k=k)
+    joined = join_run(found, judged, texts, k=k, exclude_self=exclude_self)
     counts = {
         "n_kept": len(joined.examples),
         "n_rejected": len(found.rejected) + len(judged.rejected) + len(bad),
@@ -59,16 +74,20 @@ def from_trec(run: str, qrels: str | None, questions: str | None, k: int) -> Sou
         "no_run": joined.no_run,
         "no_qrels": joined.no_qrels,
         "no_question": joined.no_question,
+        "own_document": joined.own_document,
+        "exclude_self": exclude_self,
     }
-    notes = [
+    what_of_own = "left out" if exclude_self else "kept; --exclude_self leaves them out"
+    notes = tuple(
         f"{len(missing)} {what}: {_listed(missing)}."
         for what, missing in (
             ("judged queries without results count as failures", joined.no_run),
             ("queries without a relevant document count as failures", joined.no_qrels),
             ("queries without a question are left out", joined.no_question),
+            (f"queries find a document of their own id ({what_of_own})", joined.own_document),
         )
         if missing
-    ]
+    )
     truncated = [(found.truncated, run), (judged.truncated, qrels), (cut, questions)]
     rejected = [*found.rejected, *judged.rejected, *bad]
     cut_file = next((str(path) for is_cut, path in truncated if is_cut), None)
@@ -79,12 +98,25 @@ def _listed(ids: Sequence[str]) -> str:
     return ", ".join(ids[:5]) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")
 
 
-def _names(paths: Sequence[str]) -> list[str]:
-    """File names without ending, with their directory where two are called alike."""
-    stems = [Path(path.removesuffix(".gz")).stem for path in paths]
-    longer = [f"{Path(path).resolve().parent.name}/{s}" for path, s in zip(paths, stems)]
-    names = [b if stems.count(a) > 1 else a for a, b in zip(stems, longer)]
-    repeated = next((name for name in names if names.count(name) > 1), None)
-    if repeated:
-        raise input_error("examples", repeated, "each file once", "drop the second mention")
-    return names
+def names_of(paths: Sequence[str]) -> list[str]:
+    """File names without ending; with as many directories as tell different files apart."""
+    places = [Path(path).resolve() for path in paths]
+    files = list(dict.fromkeys(places))
+    bare = [place.with_name(Path(place.name.removesuffix(".gz")).stem) for place in files]
+    if len(set(bare)) < len(bare):  # one name in several formats
+        bare = files
+    stems = [path.name for path in bare]
+    names = {
+        place: stem if stems.count(stem) == 1 else _shortest(path, bare)
+        for place, path, stem in zip(files, bare, stems)
+    }
+    return [names[place] for place in places]
+
+
+def _shortest(path: Path, others: Sequence[Path]) -> str:
+    """The fewest last parts of a path that no other one ends in."""
+    for depth in range(2, len(path.parts) + 1):
+        end = path.parts[-depth:]
+        if sum(other.parts[-depth:] == end for other in others) == 1:
+            break
+    return "/".join(end).lstrip("/")

@@ -8,10 +8,11 @@ import numpy as np
 from calibjax import storage
 from calibjax.abstention import RCS
 from calibjax.abstention.deciding import applied
-from calibjax.abstention.examples import TEST, TUNE, column, example_features
+from calibjax.abstention.examples import column, example_features
 from calibjax.abstention.fitting import Regime, Settings, fit_regime
 from calibjax.abstention.policy import decide
 from calibjax.abstention.resampling import NUM_BINS
+from calibjax.abstention.splits import TEST, TUNE
 from calibjax.abstention.study import judge_regime
 from calibjax.errors import InputError, input_error
 from calibjax.reading import textfiles

@@ -1,10 +1,9 @@
 """`launch.abstain --dataset`: runs retrieval, and where asked the judge, on sets of questions."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 from absl import flags
 
 from calibjax.errors import input_error
@@ -36,8 +35,9 @@ HARMLESS = (
     *(*_inputs.SERVING, "limit", "path"),
     *("examples", "fit_examples", "apply", "run", "qrels", "questions"),
 )
-_DEPTH = 50
 
+for _shared in ("dataset", "corpus", "retriever", "encoder", "server", "concurrency", "forecaster"):
+    flags.declare_key_flag(_shared)
 # Embeddings are what the method is about; BM25 is the other choice.
 flags.set_default(_inputs.RETRIEVER, "dense")
 
@@ -45,21 +45,52 @@ flags.set_default(_inputs.RETRIEVER, "dense")
 def sources(out: Any, k: int, coverage: float) -> list[Source]:
     """One regime a set; examples are kept in the run directory, for use with --examples."""
     from calibjax import storage
+    from calibjax.abstention.example_rows import to_row
     from calibjax.abstention.multihop_examples import Plan
+    from calibjax.abstention.multihop_run import Recipe
 
-    plan = Plan(k=k, depth=_DEPTH, pool=POOL.value, alpha=ALPHA.value)
-    models: dict[str, Any] = {}
-    needs_judge = ARCHITECTURE.value == "judge" or RESCUE.value
-    judge = _inputs.model(JUDGE.value, "judge", models) if needs_judge else None
-    if judge is not None:
-        out.check_same("judge", judge.name)
+    files = _files()
+    recipe = Recipe(
+        architecture=ARCHITECTURE.value,
+        plan=Plan(k=k, pool=POOL.value, alpha=ALPHA.value),
+        rescue_coverage=coverage if RESCUE.value else None,
+        seed=flags.FLAGS.seed,
+    )
+    models = _models(out)
     found = []
-    for name, paths in _files().items():
+    for name, paths in files.items():
         with out.stage(f"retrieval:{name}"):
-            source = _source(out, name, paths, plan, judge, coverage)
-        storage.write_jsonl(out.path / f"examples.{name}.jsonl", map(_row, source.examples))
+            source = _source(out, name, paths, recipe, models)
+        storage.write_jsonl(out.path / f"examples.{name}.jsonl", map(to_row, source.examples))
         found.append(source)
     return found
+
+
+class _Models(NamedTuple):
+    judge: Any
+    forecaster: Any
+
+
+def _models(out: Any) -> _Models:
+    """The judge and the forecaster, where they are asked for."""
+    from calibjax.abstention.multihop_run import NamedForecaster
+
+    judge = forecaster = None
+    if is_judged():
+        judge = _inputs.model(JUDGE.value, "judge", {})
+        out.check_same("judge_weights", judge.name)
+    if _inputs.FORECASTER.value:
+        from calibjax.forecaster import Forecaster
+
+        directory = str(_inputs.FORECASTER.value)
+        loaded = Forecaster.load(directory, backbone=_inputs.DEFAULT_DECODER)
+        forecaster = NamedForecaster(loaded, directory)
+    return _Models(judge, forecaster)
+
+
+def is_judged() -> bool:
+    """Whether a model grades passages."""
+    return ARCHITECTURE.value == "judge" or RESCUE.value
 
 
 def _files() -> dict[str, list[Path]]:
@@ -91,48 +122,43 @@ def _in_directory(directory: Path, name: str) -> list[Path]:
 
 
 def _source(
-    out: Any, name: str, paths: Sequence[Path], plan: Any, judge: Any, coverage: float
+    out: Any, name: str, paths: Sequence[Path], recipe: Any, models: _Models
 ) -> Source:
-    from calibjax.abstention import multihop_examples as multihop
+    from calibjax.abstention.multihop_examples import Passes
+    from calibjax.abstention.multihop_run import build_examples
     from calibjax.sources import pool_passages
     from calibjax.supervision.labels import sample_questions
 
     questions, counts = _questions(out, name, paths)
     passages = _inputs.passages(out, []) if _inputs.CORPUS.value else pool_passages(questions)
     passages = passages or _inputs.passages(out, questions)
-    retriever = _inputs.retriever(passages)
     known = [question for question in questions if question.gold_ids]
     counts |= {"n_without_gold": len(questions) - len(known), "n_passages": len(passages)}
     if not known:
         raise input_error("dataset", name, "questions with gold passages", "another --path")
     chosen = sample_questions(known, LIMIT.value, flags.FLAGS.seed)
-    hop1 = multihop.retrieve(chosen, retriever, plan.depth)
-    passes = multihop.Passes(
+    retriever = _inputs.retriever(passages)
+    passes = Passes(
         retriever=retriever,
         passages=retriever.passages,
         directory=out.path / "stages" / name,
-        judge=judge,
-        writer=judge if BRIDGES.value == "llm" else None,
+        judge=models.judge,
+        writer=models.judge if BRIDGES.value == "llm" else None,
     )
-    if ARCHITECTURE.value == "judge":
-        examples = multihop.judge_examples(chosen, hop1, passes, plan)
-    else:
-        examples = multihop.dense_examples(chosen, hop1, plan)
-    if _inputs.FORECASTER.value:
-        examples = _with_forecasts(examples, chosen, hop1, passes, plan.k)
-    if RESCUE.value:
-        flagged = _flagged(examples, coverage)
-        rescue = multihop.RESCUE._replace(k=plan.k, alpha=plan.alpha, depth=plan.depth)
-        examples = multihop.with_rescue(examples, chosen, hop1, flagged, passes, rescue)
-    counts["n_kept"] = len(examples)
+    built = build_examples(chosen, passes, recipe, models.forecaster)
+    counts |= {**built.counts, "n_kept": len(built.examples)}
     note = (
-        f"{name}: {len(examples)} questions, {len(passages)} passages, {_inputs.RETRIEVER.value} "
-        f"retrieval, {ARCHITECTURE.value} architecture, top {plan.k}."
+        f"{name}: {len(built.examples)} questions, {len(passages)} passages, "
+        f"{_inputs.RETRIEVER.value} retrieval, {recipe.architecture} architecture, top "
+        f"{recipe.plan.k}, recall {counts['recall_at_k']:.3f}."
     )
-    return Source(name, examples, [], None, counts, [note])
+    if counts.get("n_unparsed"):
+        unparsed, judged = counts["n_unparsed"], counts["n_judged"]
+        note += f" {unparsed} of {judged} replies of the judge name no grade and count as 0."
+    return Source(name, built.examples, [], None, counts, (note,))
 
 
-def _questions(out: Any, name: str, paths: Sequence[Path]) -> tuple[list[Any], dict[str, int]]:
+def _questions(out: Any, name: str, paths: Sequence[Path]) -> tuple[list[Any], dict[str, Any]]:
     """Questions of the files of one set, each id once (the first file's)."""
     from calibjax import storage
     from calibjax.sources import load_questions, worldfacts
@@ -141,7 +167,7 @@ def _questions(out: Any, name: str, paths: Sequence[Path]) -> tuple[list[Any], d
         parts = ("train", "validation", "test")
         return [q for part in parts for q in worldfacts.load(part).questions], {}
     found: dict[str, Any] = {}
-    counts = {"n_rejected": 0}
+    counts: dict[str, Any] = {"n_rejected": 0}
     for path in paths:
         out.check_same(f"questions:{path.name}", storage.sha256_file(path))
         loaded = load_questions(name, path)
@@ -150,63 +176,3 @@ def _questions(out: Any, name: str, paths: Sequence[Path]) -> tuple[list[Any], d
         for question in loaded.questions:
             found.setdefault(question.id, question)
     return list(found.values()), counts
-
-
-def _flagged(examples: Sequence[Any], coverage: float) -> np.ndarray:
-    """Test rows below the threshold that keeps this share of the tune rows."""
-    from calibjax.abstention import RCS
-    from calibjax.abstention.deciding import coverage_threshold
-    from calibjax.abstention.examples import column, example_features, split_of
-
-    tune = split_of(examples, flags.FLAGS.seed)
-    features = example_features(examples)
-    success = column(examples, lambda example: example.success)
-    score = RCS.fit(features.take(tune), success[tune]).score(features)
-    return ~tune & (score < coverage_threshold(score[tune], coverage))
-
-
-def _with_forecasts(
-    examples: Sequence[Any], questions: Sequence[Any], hop1: Any, passes: Any, k: int
-) -> list[Any]:
-    """scores.forecaster: the best forecast over the hop-1 top k, 0 where nothing was found."""
-    from dataclasses import replace
-
-    from calibjax.forecaster import Forecaster
-    from calibjax.supervision.queries import template_query
-    from calibjax.supervision.stages import Request, Stage
-
-    directory = str(_inputs.FORECASTER.value)
-    forecaster = Forecaster.load(directory, backbone=_inputs.DEFAULT_DECODER)
-    queries = [template_query(question.question) for question in questions]
-    tops = [[passes.passages[key] for key in hits.ids[:k]] for hits in hop1]
-
-    def ask(numbers: list[int]) -> Iterator[tuple[int, dict[str, Any]]]:
-        documents = [[{"title": p.title, "text": p.text} for p in tops[n]] for n in numbers]
-        found = forecaster.score([queries[n] for n in numbers], documents)
-        for number, row in zip(numbers, found):
-            known = row[~np.isnan(row)]
-            yield number, {"best": float(known.max()) if len(known) else 0.0}
-
-    requests = [
-        Request(question.id, "", [directory, query, [passage.id for passage in top]])
-        for question, query, top in zip(questions, queries, tops)
-    ]
-    rows = Stage(passes.directory, "forecasts").run(requests, ask)
-    return [
-        replace(example, scores={**example.scores, "forecaster": row["best"]})
-        for example, row in zip(examples, rows)
-    ]
-
-
-def _row(example: Any) -> dict[str, Any]:
-    """An example as a row of the file that --examples reads."""
-    from calibjax import storage
-
-    row = {key: value for key, value in storage.plain(example).items() if value not in (None, {})}
-    costs = row.pop("costs", {})
-    if "pipelines" in row:
-        row["pipelines"] = {
-            name: {"success": success, **({"cost": costs[name]} if name in costs else {})}
-            for name, success in row["pipelines"].items()
-        }
-    return row

@@ -230,8 +230,7 @@ def best_forecasts(
 ) -> list[float]:
     """The best forecast of --forecaster over the passages given to each question; 0 without any."""
     from calibjax.forecaster import Forecaster
+    from calibjax.pipeline import forecasts as best
 
     forecaster = Forecaster.load(str(FORECASTER.value), backbone=backbone or DEFAULT_DECODER)
-    texts = [question.question for question in asked]
-    scores = forecaster.score(texts, given)
-    return np.nan_to_num(scores, nan=0.0).max(axis=1, initial=0.0).tolist()
+    return best.best_forecasts(forecaster, asked, given).tolist()

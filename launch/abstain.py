@@ -3,9 +3,9 @@ score (RCS), the signals it is compared with, and thresholds that keep failures 
 
 Input, one of: --examples (rows with `id`, `hop1_scores` best first, `success` 0/1; optional
 `question`, `hop2_scores`, `hop2_ids`, `split` tune/test, `scores.NAME`, `pipelines.NAME.success`,
-`rescue_success`, `rescue_cost`), --run with --qrels (TREC) and --questions, or --dataset with
---path, which runs our own retrieval. Several files or sets give one table and a transfer matrix.
-Writes the report, rcs.json, rcs_certified.json and decisions.jsonl.
+`rescue_success`, `rescue_cost`, `type`), --run with --qrels (TREC) and --questions, or --dataset
+with --path, which runs our own retrieval. Several files or sets give one table and a transfer
+matrix. Writes the report, rcs.json, rcs_certified.json and decisions.jsonl.
 """
 
 from typing import Any
@@ -13,8 +13,13 @@ from typing import Any
 from absl import flags
 
 from calibjax.errors import input_error
-from launch import _abstain_inputs, _abstain_retrieval, _inputs, _main
-from launch._flags import MIN_REPLICATES
+from launch import (
+    _abstain_combinations,
+    _abstain_inputs,
+    _abstain_retrieval,
+    _abstain_settings,
+    _main,
+)
 
 EXAMPLES_FLAG = flags.DEFINE_list("examples", [], "files of abstain examples, one regime each")
 FIT_EXAMPLES = flags.DEFINE_list(
@@ -25,28 +30,11 @@ TAU = flags.DEFINE_float("tau", None, "with --apply: the threshold (default: the
 RUN = flags.DEFINE_string("run", None, "TREC run: query Q0 document rank score tag")
 QRELS = flags.DEFINE_string("qrels", None, "TREC or BEIR relevance judgements of --run")
 QUESTIONS = flags.DEFINE_string("questions", None, "texts of the queries of --run (id, question)")
+EXCLUDE_SELF = flags.DEFINE_boolean(
+    "exclude_self", False, "leave out documents of --run whose id is the query's own"
+)
 K = flags.DEFINE_integer("k", 5, "success: all gold passages in the top k", lower_bound=1)
-TARGET = flags.DEFINE_float(
-    "target", 0.25, "share of failures to keep below", lower_bound=0.0, upper_bound=1.0
-)
-DELTA = flags.DEFINE_float(
-    "delta", 0.1, "how often `certified` may miss it", lower_bound=0.001, upper_bound=0.999
-)
-N_MIN = flags.DEFINE_integer("n_min", 60, "rows before its first test", lower_bound=1)
-ALPHA = flags.DEFINE_float(
-    "conformal_alpha", 0.1, "level of split conformal", lower_bound=0.0, upper_bound=1.0
-)
-COVERAGE = flags.DEFINE_float(
-    "rescue_coverage", 0.8, "share that is not rescued", lower_bound=0.0, upper_bound=1.0
-)
-BELOW = flags.DEFINE_string(
-    "below", "abstain", "what to do below the threshold: abstain or escalate:PIPELINE"
-)
-PLATT = flags.DEFINE_boolean("platt", False, "probabilities for signals that are none, too")
-REPLICATES = flags.DEFINE_integer(
-    "replicates", 2000, "bootstrap replicates", lower_bound=MIN_REPLICATES
-)
-flags.adopt_module_key_flags(_inputs)
+flags.adopt_module_key_flags(_abstain_settings)
 flags.adopt_module_key_flags(_abstain_retrieval)
 
 EXAMPLES = (
@@ -63,29 +51,34 @@ def main() -> None:
     """Files of examples are read first, so that a wrong one leaves no directory behind."""
     from calibjax.abstention.policy import check_below
 
-    check_below(BELOW.value)
+    check_below(_abstain_settings.BELOW.value)
+    _check_source()
+    _abstain_combinations.check()
     sources, fitted_on = _read()
     with _main.open_out(main, harmless=_abstain_retrieval.HARMLESS) as out:
-        for source in [*sources, *fitted_on]:
-            out.check_same(f"examples:{source.name}", _fingerprint(source))
-            out.reject(source.rejected, cut=source.cut)
-        sources = sources or _abstain_retrieval.sources(out, K.value, COVERAGE.value)
+        for flag, group in (("examples", sources), ("fit_examples", fitted_on)):
+            for source in group:
+                out.check_same(f"{flag}:{source.name}", source.fingerprint())
+                out.reject(source.rejected, cut=source.cut)
+        coverage = _abstain_settings.COVERAGE.value
+        sources = sources or _abstain_retrieval.sources(out, K.value, coverage)
         from launch import _abstain_report
 
         if APPLY.value:
-            _abstain_report.apply(out, sources, APPLY.value, TAU.value, BELOW.value)
+            below = _abstain_settings.BELOW.value
+            _abstain_report.apply(out, sources, APPLY.value, TAU.value, below)
         else:
-            _abstain_report.study(out, sources, fitted_on, _settings())
+            _abstain_report.study(out, sources, fitted_on, _abstain_settings.settings())
 
 
-def _read() -> tuple[list[Any], list[Any]]:
-    """Sources from files, and those that are only fitted on; none where retrieval has to run."""
+def _check_source() -> None:
+    """InputError unless examples come from one place."""
     given = [
-        flag.name
-        for flag, is_given in (
-            (EXAMPLES_FLAG, bool(EXAMPLES_FLAG.value)),
-            (RUN, bool(RUN.value)),
-            (_inputs.DATASET, _inputs.DATASET.present or bool(_abstain_retrieval.PATH.value)),
+        name
+        for name, is_given in (
+            ("examples", bool(EXAMPLES_FLAG.value)),
+            ("run", bool(RUN.value)),
+            ("dataset", _abstain_combinations.from_questions()),
         )
         if is_given
     ]
@@ -95,37 +88,27 @@ def _read() -> tuple[list[Any], list[Any]]:
         raise input_error("examples", "", expected, "--examples=FILE")
     if APPLY.value and not EXAMPLES_FLAG.value:
         raise input_error("apply", APPLY.value, "--examples to score", "--examples=FILE")
-    needs_success = not APPLY.value
+
+
+def _read() -> tuple[list[Any], list[Any]]:
+    """Sources from files, and those that are only fitted on; none where retrieval has to run."""
+    scored, fitted = EXAMPLES_FLAG.value, FIT_EXAMPLES.value
+    # Named together: a fit may come from a file of the same name in another directory.
+    names = _abstain_inputs.names_of([*scored, *fitted])
     files = _abstain_inputs.from_files
-    fitted_on = files(FIT_EXAMPLES.value, flag="fit_examples") if FIT_EXAMPLES.value else []
+    fitted_on = files(fitted, names[len(scored) :], flag="fit_examples") if fitted else []
     if RUN.value:
-        one = _abstain_inputs.from_trec(RUN.value, QRELS.value, QUESTIONS.value, K.value)
+        one = _abstain_inputs.from_trec(
+            RUN.value,
+            QRELS.value,
+            QUESTIONS.value,
+            k=K.value,
+            exclude_self=EXCLUDE_SELF.value,
+        )
         return [one], fitted_on
-    if not EXAMPLES_FLAG.value:
-        return [], fitted_on
-    return files(EXAMPLES_FLAG.value, flag="examples", needs_success=needs_success), fitted_on
-
-
-def _fingerprint(source: Any) -> str:
-    from calibjax import storage
-
-    return f"sha256:{storage.sha256_json(source.examples)}"
-
-
-def _settings() -> Any:
-    from calibjax.abstention.fitting import Settings
-
-    return Settings(
-        seed=_main.FLAGS.seed,
-        replicates=REPLICATES.value,
-        target=TARGET.value,
-        delta=DELTA.value,
-        n_min=N_MIN.value,
-        alpha=ALPHA.value,
-        rescue_coverage=COVERAGE.value,
-        below=BELOW.value,
-        platt=PLATT.value,
-    )
+    needs_success = not APPLY.value
+    sources = files(scored, names[: len(scored)], flag="examples", needs_success=needs_success)
+    return sources, fitted_on
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """RegimeAbstain: tell from retrieval scores, before generating, that the evidence is incomplete."""
 
+from calibjax.abstention.policy import decide, gate, rescue
 from calibjax.abstention.rcs import RCS
 from calibjax.abstention.score_features import NAMES, Features, features
 
-__all__ = ["NAMES", "RCS", "Features", "features"]
+__all__ = ["NAMES", "RCS", "Features", "decide", "features", "gate", "rescue"]

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calibjax.abstention import signals as rules
-from calibjax.abstention.examples import Example, column, example_features, half_of, split_of
+from calibjax.abstention.examples import Example, column, example_features
 from calibjax.abstention.mlp import mlp_scores
 from calibjax.abstention.rcs import RCS
 from calibjax.abstention.score_features import Features, score_lists
 from calibjax.abstention.signals import Signal
+from calibjax.abstention.splits import half_of, split_of
 from calibjax.errors import input_error
 
 # Salt of the half of the tune rows that the certified threshold is fitted on.
@@ -128,7 +129,7 @@ def _fit_signals(
         score = column(examples, lambda example: example.scores[key])
         if key in found:
             raise input_error(f"scores.{key}", "<column>", f"a name other than {', '.join(found)}")
-        found[key] = Signal(score, score if ((score >= 0) & (score <= 1)).all() else None)
+        found[key] = given_signal(score, tune)
     if settings.platt:
         found |= _platt(found, success, tune)
     counts = {
@@ -137,6 +138,17 @@ def _fit_signals(
         "n_hop1_scores": [int(c) for c in np.percentile(lists.valid.sum(1), (0, 50, 100))],
     }
     return found, {"temperature": fitted._asdict(), "features": counts}
+
+
+def given_signal(score: np.ndarray, tune: np.ndarray) -> Signal:
+    """A signal from the file. It is a probability if its tune rows are in [0, 1].
+
+    What a test row then has beyond that range is no reason to judge it otherwise; it counts as 0
+    or 1.
+    """
+    known = score[tune]
+    is_probability = bool(((known >= 0) & (known <= 1)).all())
+    return Signal(score, np.clip(score, 0.0, 1.0) if is_probability else None)
 
 
 def _platt(

@@ -1,5 +1,6 @@
 """What models add to retrieval: grades of passages, bridge queries; kept on disk, asked once."""
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +19,13 @@ MAX_TOKENS = 160
 # Grade of A, B, C: supports, partial, none.
 GRADES = np.array([2.0, 1.0, 0.0])
 _BRIDGE_TOKENS = 60
+# One letter, alone or marked off: "B", "(b)", "**B**", "Letter: B", "B. It is ...", "B = same".
+# Not the first letter of a word, and not the article: "According to ...", "A fact".
+_REPLY = re.compile(
+    r"(?:(?:letter|answer|grade)\s*(?:is\s*)?[:=]?\s*)?"
+    rf"[\"'(\[*]*([{''.join(JUDGE_CLASSES)}])(?:$|[\"')\]*.:,;=\n]|\s*$|\s+[-=–])",
+    re.IGNORECASE,
+)
 
 
 class Pair(NamedTuple):
@@ -28,17 +36,24 @@ class Pair(NamedTuple):
     passage: Passage
 
 
+class Grades(NamedTuple):
+    """values: float64 [n] in [0, 2]; n_unparsed: replies that name no grade and count as 0."""
+
+    values: np.ndarray
+    n_unparsed: int
+
+
 def bridge_text(passage: Passage) -> str:
     """Title and first sentence of the best hop-1 passage, as the judge is told."""
     first = next(iter(sentences(passage.text)), "")
     return f"{passage.title}. {first}" if passage.title else first
 
 
-def grade_passages(model: Model, stage: Stage, pairs: Sequence[Pair]) -> np.ndarray:
-    """Grade in [0, 2] of each pair, float64 [n]: 2 supports, 1 partial, 0 none.
+def grade_passages(model: Model, stage: Stage, pairs: Sequence[Pair]) -> Grades:
+    """Grade of each pair: 2 supports, 1 partial, 0 none.
 
     A local model's grade is its expectation over the three letters, read from the next token; a
-    server's is the letter that it writes, and none of them counts as 0.
+    server's is the letter that it writes (`parse_grade`).
     """
     prompts = [
         judge_messages(pair.question.question, pair.bridge, _document(model, pair.passage))
@@ -51,7 +66,9 @@ def grade_passages(model: Model, stage: Stage, pairs: Sequence[Pair]) -> np.ndar
             for pair, prompt in zip(pairs, prompts)
         ]
         replies = generate(model, stage, asked, Sampling(max_new_tokens=4))
-        return np.array([_letter_grade(reply.texts) for reply in replies])
+        found = [parse_grade(reply.texts[0]) if reply.texts else None for reply in replies]
+        values = np.array([grade or 0.0 for grade in found], np.float64)
+        return Grades(values, found.count(None))
     class_ids = class_token_ids(decoder.tokenizer, JUDGE_CLASSES)
     requests = [
         Request(pair.question.id, pair.passage.id, [model.name, prompt, list(JUDGE_CLASSES)])
@@ -64,7 +81,18 @@ def grade_passages(model: Model, stage: Stage, pairs: Sequence[Pair]) -> np.ndar
             yield number, {"probabilities": [round(float(p), 6) for p in probability]}
 
     rows = stage.run(requests, ask)
-    return np.array([row["probabilities"] for row in rows]).reshape(-1, len(GRADES)) @ GRADES
+    probability_NC = np.array([row["probabilities"] for row in rows]).reshape(-1, len(GRADES))
+    return Grades(probability_NC @ GRADES, 0)
+
+
+def parse_grade(reply: str) -> float | None:
+    """The grade of a reply that is one of the letters or starts with it, marked off; else None.
+
+    >>> [parse_grade(text) for text in ("B", "(a) states it", "According to it", "A fact")]
+    [1.0, 2.0, None, None]
+    """
+    match = _REPLY.match(reply.strip())
+    return float(GRADES[JUDGE_CLASSES.index(match[1].upper())]) if match else None
 
 
 def write_bridges(
@@ -95,8 +123,3 @@ def parse_bridges(reply: str) -> list[str]:
 
 def _document(model: Model, passage: Passage) -> str | list[int]:
     return cut_document(model, passage, MAX_TOKENS)[0]
-
-
-def _letter_grade(texts: Sequence[str]) -> float:
-    letter = texts[0].strip()[:1].upper() if texts else ""
-    return float(GRADES[JUDGE_CLASSES.index(letter)]) if letter in JUDGE_CLASSES else 0.0

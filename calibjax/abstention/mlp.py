@@ -6,9 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from scipy.special import expit
 
-from calibjax.abstention.rcs import RCS
+from calibjax.abstention.rcs import fit_logistic, has_one_outcome
 from calibjax.abstention.score_features import Features
+from calibjax.abstention.standardise import Standardiser
 
 HIDDEN = (32, 32)
 NUM_SEEDS = 5
@@ -20,11 +22,13 @@ def mlp_scores(features: Features, success: np.ndarray, tune: np.ndarray, seed: 
     """P(full success) of every row, float64 [n]: the mean of five nets fitted on the tune rows.
 
     ReLU, Adam 1e-3 on the full batch, early stopping on a fifth of the tune rows (patience 50, at
-    most 2000 steps), L2 1e-4. Features are standardised as for `RCS`, whose one-class and
-    missing-value rules hold here too.
+    most 2000 steps), L2 1e-4. Features are standardised as for `RCS`, missing values included; one
+    that is constant in the tune rows is not used. One outcome only: the constant that `RCS` gives.
     """
-    scaler = RCS.fit(features.take(tune), success[tune])
-    z = scaler.standardise(features)
+    if has_one_outcome(success[tune]):
+        bias = fit_logistic(np.zeros((int(tune.sum()), 0)), success[tune], 0.0).bias
+        return np.full(len(success), expit(bias))
+    z = Standardiser.fit(features.take(tune)).transform(features)
     x, y = z[tune].astype(np.float32), success[tune].astype(np.float32)
     n = len(x)
     # A power of two, so that data sets of like size share a program; fillers have weight 0.

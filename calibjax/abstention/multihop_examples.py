@@ -5,12 +5,10 @@ judge over a pool of candidates. Source: RegimeAbstain, experiments; how bridge 
 blend work in detail is not published, so these are ours.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
-
-import numpy as np
 
 from calibjax.abstention.examples import Example
 from calibjax.abstention.judge import Pair, bridge_text, grade_passages, write_bridges
@@ -20,7 +18,6 @@ from calibjax.retrieval.bridges import bridge_queries
 from calibjax.retrieval.multihop import (
     HitList,
     candidate_pool,
-    hit_lists,
     judged_order,
     second_hop,
 )
@@ -39,10 +36,6 @@ class Plan(NamedTuple):
     pool: int = 20
     alpha: float = 0.1
     bridges_from: int = 1
-
-
-# The dearer pass: a larger pool, with bridges from the three best passages.
-RESCUE = Plan(pool=50, bridges_from=3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +58,22 @@ class Outcome(NamedTuple):
     cost: float
 
 
+class Judged(NamedTuple):
+    """Outcomes of all questions, and how many replies of the judge named no grade."""
+
+    outcomes: list[Outcome]
+    n_unparsed: int
+
+
 def full_success(question: Question, ids: Sequence[str]) -> float:
     """1.0 if all gold passages are among the ids."""
     return float(set(question.gold_ids) <= set(ids))
+
+
+def question_type(question: Question) -> str | None:
+    """The kind of question that its set names: `type`, or MuSiQue's `kind`."""
+    found = question.meta.get("type") or question.meta.get("kind")
+    return str(found) if found else None
 
 
 def dense_examples(
@@ -80,19 +86,23 @@ def dense_examples(
             hop1_scores=tuple(hits.scores),
             success=full_success(question, hits.ids[: plan.k]),
             question=question.question,
+            type=question_type(question),
         )
         for question, hits in zip(questions, hop1)
     ]
 
 
 def judge_examples(
-    questions: Sequence[Question], hop1: Sequence[HitList], passes: Passes, plan: Plan = Plan()
+    questions: Sequence[Question],
+    hop1: Sequence[HitList],
+    outcomes: Sequence[Outcome],
+    plan: Plan = Plan(),
 ) -> list[Example]:
     """Hop-1 and hop-2 scores, and full success in the judge's top k.
 
-    `pipelines` holds both architectures' success, and as cost the passages that each has judged.
+    outcomes: of `judged_pass`. `pipelines` holds both architectures' success, and as cost the
+    passages that each has judged.
     """
-    outcomes = judged_pass(questions, hop1, passes, plan, "judge")
     return [
         replace(
             example,
@@ -112,7 +122,7 @@ def judged_pass(
     passes: Passes,
     plan: Plan,
     name: str,
-) -> list[Outcome]:
+) -> Judged:
     """Bridges, second hop, pool, judge; what models say is kept in `directory` under `name`."""
     assert passes.judge is not None
     tops = [
@@ -127,34 +137,14 @@ def judged_pass(
         for key in pool.ids
     ]
     stage = Stage(passes.directory, name, batch_size=_BATCH)
-    grades = iter(grade_passages(passes.judge, stage, pairs))
+    graded = grade_passages(passes.judge, stage, pairs)
+    grades = iter(graded.values.tolist())
     outcomes = []
     for question, lists, pool in zip(questions, hop2, pools):
-        ranking = judged_order(pool, [float(next(grades)) for _ in pool.ids], plan.alpha)
+        ranking = judged_order(pool, [next(grades) for _ in pool.ids], plan.alpha)
         success = full_success(question, ranking.ids[: plan.k])
         outcomes.append(Outcome(lists, ranking, success, float(len(pool.ids))))
-    return outcomes
-
-
-def with_rescue(
-    examples: Sequence[Example],
-    questions: Sequence[Question],
-    hop1: Sequence[HitList],
-    flagged: np.ndarray,
-    passes: Passes,
-    plan: Plan = RESCUE,
-) -> list[Example]:
-    """The examples with `rescue_success` and `rescue_cost` of the flagged ones (mask [n])."""
-    places = np.flatnonzero(flagged).tolist()
-    found = judged_pass(
-        [questions[i] for i in places], [hop1[i] for i in places], passes, plan, "rescue"
-    )
-    made = list(examples)
-    for place, outcome in zip(places, found):
-        made[place] = replace(
-            made[place], rescue_success=outcome.success, rescue_cost=outcome.cost
-        )
-    return made
+    return Judged(outcomes, graded.n_unparsed)
 
 
 def _bridges(
@@ -180,10 +170,5 @@ def _bridges(
     return [_distinct(queries) for queries in collected]
 
 
-def _distinct(queries) -> list[str]:
+def _distinct(queries: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(queries))
-
-
-def retrieve(questions: Sequence[Question], retriever: Retriever, depth: int) -> list[HitList]:
-    """Hop 1: the hits of each question as it is worded."""
-    return hit_lists([question.question for question in questions], retriever, depth)

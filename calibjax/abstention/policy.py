@@ -1,6 +1,6 @@
 """What to do with a confidence: answer, abstain, escalate, or pay for a second retrieval pass."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,8 +49,9 @@ def gate(
 class Rescue(NamedTuple):
     """A dearer pass on the flagged queries only, counted; `lost`: it broke what was right.
 
-    coverage: share of queries that are not flagged; cost: summed over the flagged queries;
-    n_unknown: flagged queries whose second outcome is not known (counted as unchanged).
+    coverage: share of queries that are not flagged. n_unknown: flagged queries whose second outcome
+    is not known (counted as unchanged). cost: summed over the flagged queries, None where it is not
+    known of all (n_cost_unknown); cost_per_query: over all queries.
     """
 
     n: int
@@ -62,8 +63,9 @@ class Rescue(NamedTuple):
     net: int
     n_unknown: int
     coverage: float
-    cost: float
-    cost_per_query: float
+    cost: float | None
+    n_cost_unknown: int
+    cost_per_query: float | None
     success_before: float
     success_after: float
 
@@ -72,6 +74,8 @@ def rescue(
     confidence: Any, success: Any, rescue_success: Any, rescue_cost: Any = None, *, tau: float
 ) -> Rescue:
     """Second pass for queries below tau. rescue_success, rescue_cost: [n], NaN where not known.
+
+    Without rescue_cost each pass costs 1.
 
     >>> rescue([0.9, 0.2, 0.1], [1, 0, 1], [0, 1, 0], tau=0.5)[4:7]
     (1, 1, 0)
@@ -83,7 +87,8 @@ def rescue(
     after = np.where(known, second, success)
     n = len(success)
     cost = np.ones(n) if rescue_cost is None else np.asarray(rescue_cost, np.float64)
-    total = float(np.nansum(np.where(flagged, cost, 0.0)))
+    n_cost_unknown = int(np.isnan(cost[flagged]).sum())
+    total = None if n_cost_unknown else float(cost[flagged].sum())
     recovered = int((known & (success == 0) & (second == 1)).sum())
     lost = int((known & (success == 1) & (second == 0)).sum())
     return Rescue(
@@ -97,22 +102,8 @@ def rescue(
         n_unknown=int((flagged & ~known).sum()),
         coverage=float(1 - flagged.mean()) if n else float("nan"),
         cost=total,
-        cost_per_query=total / n if n else float("nan"),
+        n_cost_unknown=n_cost_unknown,
+        cost_per_query=total / n if n and total is not None else None,
         success_before=float(success.mean()) if n else float("nan"),
         success_after=float(after.mean()) if n else float("nan"),
     )
-
-
-def run_rescue(
-    ids: Sequence[str],
-    confidence: Any,
-    tau: float,
-    second_pass: Callable[[list[str]], tuple[Sequence[float], Sequence[float]]],
-) -> tuple[np.ndarray, np.ndarray]:
-    """Calls `second_pass` with the ids below tau; its successes and costs by row, NaN elsewhere."""
-    flagged = np.flatnonzero(np.asarray(confidence, np.float64) < tau)
-    success, cost = np.full(len(ids), np.nan), np.full(len(ids), np.nan)
-    if len(flagged):
-        found = second_pass([ids[place] for place in flagged.tolist()])
-        success[flagged], cost[flagged] = found
-    return success, cost

@@ -13,7 +13,8 @@ import numpy as np
 from scipy.special import expit
 
 from calibjax import storage
-from calibjax.abstention.score_features import HOP2, HOP2_MISSING, Features
+from calibjax.abstention.score_features import Features
+from calibjax.abstention.standardise import Standardiser, vector
 from calibjax.errors import input_error
 from calibjax.reading import textfiles
 
@@ -55,33 +56,41 @@ class RCS:
         [0, 1]. Equals scikit-learn's LogisticRegression(C=1/l2) on standardised features. Queries
         without hop-2 lists count as average in the hop-2 features (decisions: z = 0).
         """
-        values, names = _named(features, names)
+        scaling = Standardiser.fit(features, names)
+        z, names = scaling.transform(features), scaling.names
         y = np.asarray(success, np.float64)
-        if y.shape != (len(values),):
-            raise input_error("success.shape", y.shape, f"({len(values)},), one a query")
+        if y.shape != (len(z),):
+            raise input_error("success.shape", y.shape, f"({len(z)},), one a query")
         if not ((y >= 0) & (y <= 1)).all():
             row = int(np.argmin((y >= 0) & (y <= 1)))
             raise input_error(f"success[{row}]", y[row], "a number in [0, 1]")
         if not l2 >= 0:
             raise input_error("l2", l2, "a number >= 0", "l2=1e-4")
-        mean, scale, varies = _moments(values, names)
-        z = _standardise(values, names, mean, scale)
-        found = fit_logistic(z[:, varies], y, l2)
+        found = fit_logistic(z[:, scaling.varies], y, l2)
         coefficients = np.zeros(len(names))
-        coefficients[varies] = found.coefficients
+        coefficients[scaling.varies] = found.coefficients
         return cls(
-            names, coefficients, found.bias, mean, scale, found.converged, float(l2), len(y)
+            names=names,
+            coefficients=coefficients,
+            bias=found.bias,
+            mean=scaling.mean,
+            scale=scaling.scale,
+            converged=found.converged,
+            l2=float(l2),
+            n=len(y),
         )
 
     def logit(self, features: Features | Any) -> np.ndarray:
         """w . z + b, float64 [n]: rank by it, since probabilities near 1 round to equal numbers."""
-        single = np.ndim(getattr(features, "values", features)) == 1
+        values = features.values if isinstance(features, Features) else features
+        single = np.ndim(values) == 1
         logit = self.standardise(features) @ self.coefficients + self.bias
         return logit[0] if single else logit
 
     def standardise(self, features: Features | Any) -> np.ndarray:
-        """z-scores [n, d] by the mean and scale of the rows that the score was fitted on."""
-        return _standardise(self._aligned(features), self.names, self.mean, self.scale)
+        """z-scores [n, d] by the mean and scale of the fitted rows; 0 where the weight is 0."""
+        varies = self.coefficients != 0
+        return Standardiser(self.names, self.mean, self.scale, varies).transform(features)
 
     def score(self, features: Features | Any) -> np.ndarray:
         """P(full success), float64 [n] (of one query: a number), in [0, 1]."""
@@ -121,7 +130,7 @@ class RCS:
             raise input_error(name, path, f"a JSON object with format {_FORMAT}", fix)
         try:
             names = tuple(data["weights"])
-            arrays = [_vector(data[key], names) for key in ("weights", "mean", "scale")]
+            arrays = [vector(data[key], names) for key in ("weights", "mean", "scale")]
             bias, converged = float(data["bias"]), bool(data["converged"])
             l2, n = float(data["l2"]), int(data["n"])
         except (KeyError, TypeError, ValueError) as error:
@@ -129,34 +138,6 @@ class RCS:
         if not np.isfinite([*np.concatenate(arrays), bias]).all() or not (arrays[2] > 0).all():
             raise input_error(name, path, "finite weights and scales above 0", fix)
         return cls(names, arrays[0], bias, arrays[1], arrays[2], converged, l2, n)
-
-    def _aligned(self, features: Features | Any) -> np.ndarray:
-        """Values [n, d] in the order of `names`; absent hop-2 features count as missing.
-
-        Raises InputError when another feature is missing.
-        """
-        if not isinstance(features, Features):
-            values = np.atleast_2d(np.asarray(features, np.float64))
-            if values.shape[1] != len(self.names):
-                expected = f"[n, {len(self.names)}] ({', '.join(self.names)})"
-                raise input_error("features.shape", values.shape, expected)
-            return values
-        given = dict(zip(features.names, np.atleast_2d(features.values).T))
-        missing = np.atleast_1d(features.hop2_missing)
-        given.setdefault(HOP2_MISSING, missing.astype(np.float64))
-        lacking = [name for name in self.names if name not in given and name not in HOP2]
-        if lacking:
-            expected = f"all of {', '.join(self.names)}"
-            raise input_error("features", ", ".join(features.names), expected, f"add {lacking[0]}")
-        own = dict(zip(self.names, self.mean))
-        columns = []
-        for name in self.names:
-            column = given.get(name, np.full(len(missing), np.nan))
-            if name in HOP2:
-                # The mean is z = 0, whether or not this score knows the indicator.
-                column = np.where(missing, own[name], column)
-            columns.append(column)
-        return np.stack(columns, axis=1)
 
 
 class Solution(NamedTuple):
@@ -167,6 +148,11 @@ class Solution(NamedTuple):
     converged: bool
 
 
+def has_one_outcome(y: np.ndarray) -> bool:
+    """Whether all rows succeeded or all failed: then no model has an optimum."""
+    return float(y.sum()) in (0.0, float(len(y)))
+
+
 def fit_logistic(x: np.ndarray, y: np.ndarray, l2: float) -> Solution:
     """Minimum of sum(log loss) + l2/2 |w|^2 with a free bias, by Newton's method with halving.
 
@@ -174,7 +160,7 @@ def fit_logistic(x: np.ndarray, y: np.ndarray, l2: float) -> Solution:
     """
     n, d = x.shape
     total = float(y.sum())
-    if total in (0.0, float(n)):
+    if has_one_outcome(y):
         return Solution(np.zeros(d), float(np.log((total + 0.5) / (n - total + 0.5))), False)
     design = np.concatenate([np.ones((n, 1)), x], axis=1)
     penalty = np.full(d + 1, l2)
@@ -217,49 +203,3 @@ def _descend(design, y, penalty, w, value, step, gradient):
 def _loss(design: np.ndarray, y: np.ndarray, penalty: np.ndarray, w: np.ndarray) -> float:
     eta = design @ w
     return float(np.sum(np.logaddexp(0.0, eta) - y * eta) + 0.5 * np.sum(penalty * w * w))
-
-
-def _named(features: Any, names: Sequence[str] | None) -> tuple[np.ndarray, tuple[str, ...]]:
-    if isinstance(features, Features):
-        values, names = features.values, features.names
-    else:
-        values = np.asarray(features, np.float64)
-        names = tuple(names or (f"x{i + 1}" for i in range(values.shape[-1])))
-    if values.ndim != 2 or len(names) != values.shape[1] or not len(values):
-        raise input_error("features.shape", values.shape, f"[n >= 1, {len(names)}]")
-    if not np.isfinite(values).all():
-        row = int(np.argmin(np.isfinite(values).all(axis=1)))
-        raise input_error(f"features[{row}]", values[row].tolist(), "finite numbers")
-    return np.asarray(values, np.float64), tuple(names)
-
-
-def _absent(values: np.ndarray, names: tuple[str, ...]) -> np.ndarray:
-    """Where a value stands for nothing: hop-2 features of queries without hop-2 lists, [n, d]."""
-    absent = np.zeros(values.shape, bool)
-    if HOP2_MISSING in names:
-        missing = values[:, names.index(HOP2_MISSING)] > 0
-        for place, name in enumerate(names):
-            absent[:, place] = missing & (name in HOP2)
-    return absent
-
-
-def _moments(values: np.ndarray, names: tuple[str, ...]) -> tuple[np.ndarray, ...]:
-    """Mean and standard deviation of each feature, and whether it varies at all."""
-    masked = np.ma.masked_array(values, _absent(values, names))
-    varies = np.asarray((masked.max(axis=0) - masked.min(axis=0)).filled(0.0) > 0)
-    mean = np.asarray(masked.mean(axis=0).filled(0.0))
-    # A constant column's mean may be off by a rounding error; its value is not.
-    mean = np.where(varies, mean, np.asarray(masked.min(axis=0).filled(0.0)))
-    deviation = np.asarray(masked.std(axis=0).filled(0.0))
-    varies &= deviation > 0
-    return mean, np.where(varies, deviation, 1.0), varies
-
-
-def _standardise(
-    values: np.ndarray, names: tuple[str, ...], mean: np.ndarray, scale: np.ndarray
-) -> np.ndarray:
-    return np.where(_absent(values, names), 0.0, (values - mean) / scale)
-
-
-def _vector(by_name: Mapping[str, Any], names: tuple[str, ...]) -> np.ndarray:
-    return np.array([float(by_name[name]) for name in names], np.float64)

@@ -57,9 +57,6 @@ class Features:
         names = tuple(self.names[place] for place in kept)
         return Features(self.values[:, kept], names, self.lift_bad, self.hop2_missing)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.array(self.values, dtype, copy=True if copy is None else copy)
-
 
 @dataclass(frozen=True, slots=True)
 class ScoreLists:

@@ -1,27 +1,26 @@
 """report.json of abstention: figures of every signal, thresholds, ablation, transfer, policies."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from calibjax import metrics
-from calibjax.abstention.deciding import conformal, coverage_threshold, thresholds
-from calibjax.abstention.examples import Example, column, split_hash
+from calibjax.abstention.deciding import conformal, thresholds
 from calibjax.abstention.fitting import Regime, Settings
-from calibjax.abstention.policy import check_below, rescue
-from calibjax.abstention.question_router import PipelineRouter, route, routed
+from calibjax.abstention.policy_study import rescue_section, router_section
 from calibjax.abstention.rcs import RCS
 from calibjax.abstention.resampling import COVERAGES, Resampled, null_ece, resample
 from calibjax.abstention.signals import Signal
-from calibjax.errors import input_error
+from calibjax.abstention.splits import split_hash
+from calibjax.abstention.subgroups import by_type
 
 _OPERATING = ("0.7", "0.5")
 _WITHOUT, _FROM = "without:", "from:"
 
 
 def judge_regime(
-    regime: Regime, settings: Settings = Settings(), foreign: Mapping[str, RCS] = {}
+    regime: Regime, settings: Settings = Settings(), foreign: Mapping[str, RCS] | None = None
 ) -> dict[str, Any]:
     """The report of one regime as a dict; undefined figures are None.
 
@@ -29,6 +28,7 @@ def judge_regime(
     normalisation): `transfer.<name>`. Intervals of all signals, ablations and transfers come from
     one bootstrap pass over the test rows, so that their differences are paired.
     """
+    foreign = foreign or {}
     test, success = regime.test, regime.success[regime.test]
     signals = {name: _of(signal, test) for name, signal in regime.signals.items()}
     others = {_WITHOUT + name: logit[test] for name, logit in regime.without.items()}
@@ -51,8 +51,9 @@ def judge_regime(
         "thresholds": thresholds(regime, settings),
         "ablation": _ablation(drawn, regime, settings),
         "transfer": _transfer(drawn, foreign, settings),
-        "rescue": _rescue(regime, settings),
-        "router": _router(regime, settings),
+        "rescue": rescue_section(regime, settings),
+        "router": router_section(regime, settings),
+        "by_type": by_type(regime),
         **regime.facts,
     }
 
@@ -215,72 +216,6 @@ def _transfer(
             "rcs": rcs.as_dict(),
         }
     return found
-
-
-def _rescue(regime: Regime, settings: Settings) -> dict[str, Any] | None:
-    """The second pass below the threshold that keeps `rescue_coverage` of the tune rows."""
-    success = column(regime.examples, lambda example: example.rescue_success)
-    if np.isnan(success[regime.test]).all():
-        return None
-    cost = column(regime.examples, lambda example: example.rescue_cost)
-    score, test = regime.rcs.score(regime.features), regime.test
-    tau = coverage_threshold(score[regime.tune], settings.rescue_coverage)
-    has_cost = not np.isnan(cost).all()
-    found = rescue(
-        score[test],
-        regime.success[test],
-        success[test],
-        cost[test] if has_cost else None,
-        tau=tau,
-    )
-    unit = "rescue_cost of the file" if has_cost else "passes"
-    aimed = {"tau": tau, "target_coverage": settings.rescue_coverage, "unit": unit}
-    return aimed | found._asdict()
-
-
-def _router(regime: Regime, settings: Settings) -> dict[str, Any] | None:
-    """RCS first, then the pipeline that the question's text calls for."""
-    examples, test = regime.examples, regime.test
-    names = list(examples[0].pipelines)
-    if not names:
-        return None
-    questions = [example.question for example in examples]
-    if any(question is None for question in questions):
-        raise input_error("question", "null", "a text in every row, for the router", "add question")
-    texts = [str(question) for question in questions]
-    check_below(settings.below, names)
-    success = {n: column(examples, lambda example: example.pipelines[n]) for n in names}
-    costs = _mean_costs(examples, names)
-    chooser = PipelineRouter.fit(
-        [text for text, part in zip(texts, regime.tune) if part],
-        {name: outcome[regime.tune] for name, outcome in success.items()},
-        costs,
-    )
-    chosen = chooser.choose([text for text, part in zip(texts, test) if part])
-    tested = {name: outcome[test] for name, outcome in success.items()}
-    tau = thresholds(regime, settings)["suffix"]["tau"]
-    score = regime.rcs.score(regime.features)[test]
-    rows = np.arange(len(chosen))
-    stacked = np.stack([tested[name] for name in chooser.pipelines], axis=1)
-    picked = stacked[rows, [chooser.pipelines.index(name) for name in chosen]]
-    return {
-        "tau": tau,
-        "below": settings.below,
-        "pipelines": {name: float(outcome.mean()) for name, outcome in tested.items()},
-        "cheapest_first": list(chooser.pipelines),
-        "share_chosen": {name: chosen.count(name) / len(chosen) for name in chooser.pipelines},
-        "success_routed": float(picked.mean()),
-        "success_oracle": float(stacked.max(axis=1).mean()),
-        **routed(route(score, tau, chosen, below=settings.below), tested),
-    }
-
-
-def _mean_costs(examples: Sequence[Example], names: list[str]) -> dict[str, float] | None:
-    """Mean cost of each pipeline, or None unless all have one."""
-    known = {n: [e.costs[n] for e in examples if n in e.costs] for n in names}
-    if not all(known.values()):
-        return None
-    return {name: float(np.mean(values)) for name, values in known.items()}
 
 
 def _one_minus(value: float | None) -> float | None:

@@ -8,28 +8,36 @@ from calibjax.abstention.examples import Example
 from calibjax.errors import InputError
 from calibjax.reading import fields, textfiles
 from calibjax.reading.textfiles import Rejected
-from calibjax.retrieval.trec import Qrels, Run
+from calibjax.retrieval.trec import Qrels, Ranking, Run
 
 
 class Joined(NamedTuple):
     """Examples, and the queries that count as failures because something is missing.
 
     no_run: judged but without results (an empty list); no_qrels: results, but no relevant document
-    is known. no_question: left out, since their length is not known.
+    is known. no_question: left out, since their length is not known. own_document: queries whose
+    results hold a document of the query's own id, as in sets of duplicate questions.
     """
 
     examples: list[Example]
     no_run: list[str]
     no_qrels: list[str]
     no_question: list[str]
+    own_document: list[str]
 
 
 def join_run(
-    run: Run, qrels: Qrels, questions: Mapping[str, str] | None = None, *, k: int = 5
+    run: Run,
+    qrels: Qrels,
+    questions: Mapping[str, str] | None = None,
+    *,
+    k: int = 5,
+    exclude_self: bool = False,
 ) -> Joined:
     """One example per query of the run or the judgements; success: all relevant in the top k.
 
-    Raises InputError when run and judgements share no query.
+    exclude_self: a document whose id is the query's own is neither a result nor relevant. Raises
+    InputError when run and judgements share no query.
     """
     if not run.rankings.keys() & qrels.relevance.keys():
         shown = [next(iter(part), "none") for part in (run.rankings, qrels.relevance)]
@@ -37,7 +45,7 @@ def join_run(
             f"run, qrels: no query in common ({len(run.rankings)} and {len(qrels.relevance)}"
             f" queries, such as {shown[0]} and {shown[1]}); fix: files of the same queries"
         )
-    joined = Joined([], [], [], [])
+    joined = Joined([], [], [], [], [])
     for query in dict.fromkeys([*run.rankings, *qrels.relevance]):
         if questions is not None and query not in questions:
             joined.no_question.append(query)
@@ -46,6 +54,11 @@ def join_run(
         relevant = qrels.relevant(query)
         if ranking is None:
             joined.no_run.append(query)
+        elif query in ranking.documents:
+            joined.own_document.append(query)
+            ranking = _without(ranking, query) if exclude_self else ranking
+        if exclude_self:
+            relevant.discard(query)
         if not relevant:
             joined.no_qrels.append(query)
         top = set(ranking.documents[:k]) if ranking else set()
@@ -63,6 +76,11 @@ def join_run(
             " fix: a file with their ids"
         )
     return joined
+
+
+def _without(ranking: Ranking, document: str) -> Ranking:
+    kept = [pair for pair in zip(*ranking) if pair[0] != document]
+    return Ranking([name for name, _ in kept], [score for _, score in kept])
 
 
 def read_questions(

@@ -71,6 +71,7 @@ from calibjax.metrics.frontier import (
     random_frontier,
     random_frontier_details,
 )
+from calibjax.metrics.normal import normal_interval, wilson_interval
 from calibjax.metrics.proper import (
     BrierDecomposition,
     BrierDecompositionDetails,
@@ -210,6 +211,7 @@ __all__ = [
     "log_loss_skill_details",
     "ndcg_at_k",
     "ndcg_at_k_details",
+    "normal_interval",
     "normalized_accuracy_coverage_gain",
     "normalized_accuracy_coverage_gain_details",
     "oracle_frontier",
@@ -224,4 +226,5 @@ __all__ = [
     "reciprocal_rank",
     "reciprocal_rank_details",
     "violation_rate",
+    "wilson_interval",
 ]

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from calibjax.report.abstention import regimes_of
+from calibjax.report.abstention_tables import regimes_of
 from calibjax.report.plot_style import COLOURS, line_style, new_figure, plain, short
 
 # More curves, or more bands, hide one another; the table holds all signals.

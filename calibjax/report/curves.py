@@ -1,9 +1,10 @@
 """The data behind the plots, in float64 on the host: used once, so nothing is compiled for it."""
 
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+
+from calibjax.metrics import wilson_interval
 
 CURVE_POINTS = 200
 
@@ -35,15 +36,6 @@ def reliability_bins(
             }
         )
     return rows
-
-
-def wilson_interval(share: float, n: float, level: float) -> tuple[float, float]:
-    """Score interval of a share of n rows. Source: Wilson 1927."""
-    z = NormalDist().inv_cdf((1 + level) / 2)
-    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * (share * (1 - share) / n + z * z / (4 * n * n)) ** 0.5
-    # Rounding must not move an end past 0, 1 or the share itself.
-    return max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))
 
 
 def accuracy_coverage(confidence: np.ndarray, correct: np.ndarray) -> dict[str, list[float]]:

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from calibjax import metrics
-from calibjax.report.curves import wilson_interval
 from calibjax.routing import costs
 from calibjax.routing import study as studies
 from calibjax.routing import utilities
@@ -130,7 +129,7 @@ def _entry(study: BudgetStudy, settings: Settings, rule: str, r: int, j: int) ->
     violated = np.asarray(found.violated)[r, :, j]
     rate = float(violated.mean())
     # One split is violated or not; of many, the share has an interval.
-    ends = wilson_interval(rate, len(violated), _CONFIDENCE) if len(violated) > 1 else ()
+    ends = metrics.wilson_interval(rate, len(violated), _CONFIDENCE) if len(violated) > 1 else ()
     used = np.asarray(found.harm_used)[r, :, j]
     harm_used = float(np.mean(used[~np.isnan(used)])) if not np.isnan(used).all() else np.nan
     entry = {
@@ -182,7 +181,8 @@ def _overall_violation(study: BudgetStudy, settings: Settings) -> dict[str, dict
     for rule in studies.RULES:
         rate = metrics.violation_rate(study.frontiers.deployable[rule].violated)
         mean, error = np.asarray(rate.overall), np.asarray(rate.overall_standard_error)
-        ends = np.clip(mean - 1.96 * error, 0, 1), np.clip(mean + 1.96 * error, 0, 1)
+        low, high = metrics.normal_interval(mean, error, _CONFIDENCE)
+        ends = np.clip(low, 0, 1), np.clip(high, 0, 1)
         made[rule] = by_budget(settings.budgets, map(cell, mean, *ends))
     return made
 

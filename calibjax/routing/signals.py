@@ -3,10 +3,11 @@
 Every score is oriented higher = retrieve first.
 """
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
+
+from calibjax.abstention.score_features import features
 
 UNCERTAINTY_FEATURES = (
     "mean_entropy",
@@ -17,9 +18,7 @@ UNCERTAINTY_FEATURES = (
     "first_probability",
 )
 RETRIEVAL_FEATURES = ("top", "margin", "top3", "lift", "entropy")
-
-# Hits beyond this rank say nothing about the best ones.
-_DEPTH = 50
+_HOP1 = ("hop1_max", "hop1_margin", "hop1_top3", "hop1_lift", "hop1_H")
 
 
 def uncertainty_features(log_probs: Sequence[float], entropies: Sequence[float]) -> list[float]:
@@ -53,28 +52,12 @@ def uncertainty_scores(log_probs: Sequence[float], entropies: Sequence[float]) -
 
 
 def retrieval_features(scores: Sequence[float]) -> list[float]:
-    """`RETRIEVAL_FEATURES` of one probe from the scores of its valid hits, best first.
+    """`RETRIEVAL_FEATURES` of one probe from the scores of its valid hits, of at most 50.
 
-    top: best score; margin: to the second (the score itself for a single hit); top3: mean of the
-    best three; lift: best over the mean of the best 50, 0 where that mean is not positive;
-    entropy: of the shares of the best 50, negative scores as 0, over the log of their number.
-    No hits: all 0.
+    As in `calibjax.abstention.score_features`, where short and constant lists are defined.
     """
-    s = np.asarray(scores, np.float64)[:_DEPTH]
-    if not s.size:
-        return [0.0] * len(RETRIEVAL_FEATURES)
-    mean = s.mean()
-    lift = s[0] / mean if mean > 0 else 0.0
-    margin = s[0] - s[1] if s.size > 1 else s[0]
-    return [float(s[0]), float(margin), float(s[:3].mean()), float(lift), _entropy(s)]
-
-
-def _entropy(s: np.ndarray) -> float:
-    mass = np.clip(s, 0, None)
-    if s.size < 2 or mass.sum() <= 0:
-        return 0.0
-    p = mass[mass > 0] / mass.sum()
-    return float(-(p * np.log(p)).sum() / math.log(s.size))
+    found = features(np.asarray(scores, np.float64))
+    return [float(found.column(name)) for name in _HOP1]
 
 
 def retrieval_scores(scores: Sequence[float]) -> dict[str, float]:

@@ -5,13 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from calibjax.abstention.examples import (
-    example_features,
-    half_of,
-    load_examples,
-    split_hash,
-    split_of,
-)
+from calibjax.abstention.example_rows import to_row
+from calibjax.abstention.examples import example_features, load_examples
+from calibjax.abstention.splits import half_of, split_hash, split_of
 from calibjax.errors import InputError
 
 
@@ -149,6 +145,33 @@ def test_the_half_split_depends_on_ids_and_seed_alone():
     assert split_hash(ids, half) != split_hash(ids, ~half)
     # The same on every machine.
     assert np.flatnonzero(half)[:5].tolist() == [2, 4, 5, 7, 8]
+
+
+def test_a_given_split_is_kept_to_the_row(tmp_path):
+    # The sizes of MuSiQue's published split.
+    parts = ["tune"] * 486 + ["test"] * 514
+    rows = [row(f"q{i}", split=part) for i, part in enumerate(parts)]
+    tune = split_of(load(tmp_path, rows).examples, seed=0)
+    assert tune.tolist() == [part == "tune" for part in parts]
+    assert (tune == split_of(load(tmp_path, rows).examples, seed=1)).all()
+
+
+def test_a_written_row_is_read_back_as_it_was(tmp_path):
+    pipelines = {"a": {"success": 1, "cost": 2.0}, "b": {"success": 0}}
+    more = {"hop2_scores": [[0.4], []], "hop2_ids": [["p"], []], "scores": {"x": 0.5}}
+    given = [
+        row("full", split="tune", pipelines=pipelines, type="bridge", rescue_cost=0.0, **more),
+        row("bare", split="test", pipelines=pipelines, scores={"x": -1.0}, rescue_success=0),
+    ]
+    first = load(tmp_path, given).examples
+    assert first[0].costs == {"a": 2.0} and first[0].type == "bridge"
+    assert load(tmp_path, [to_row(example) for example in first]).examples == first
+
+
+@pytest.mark.parametrize("value", [None, "", ["a"], {"of": "q"}, 1.5, True])
+def test_a_type_column_of_another_meaning_rejects_no_row(tmp_path, value):
+    found = load(tmp_path, [*GOOD, row("x", type=value)])
+    assert not found.rejected and found.examples[-1].type is None
 
 
 def test_one_query_cannot_be_split(tmp_path):

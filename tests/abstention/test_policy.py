@@ -33,23 +33,22 @@ def test_rescue_counts_what_it_mends_and_what_it_breaks():
     found = policy.rescue(confidence, success, second, [9, 9, 1, 2, 3, np.nan], tau=0.5)
     assert found.n_flagged == 4 and found.n_failures == 4 and found.flagged_failures == 3
     assert (found.recovered, found.lost, found.net, found.n_unknown) == (1, 1, 0, 1)
-    assert found.cost == 6.0 and found.cost_per_query == 1.0
+    # One flagged query's cost is not known, so the sum is not.
+    assert (found.cost, found.cost_per_query, found.n_cost_unknown) == (None, None, 1)
     assert found.coverage == pytest.approx(2 / 6)
     # The unflagged queries keep their outcome, whatever the second pass would have done.
     assert found.success_before == found.success_after == pytest.approx(2 / 6)
     assert found.success_after - found.success_before == pytest.approx(found.net / found.n)
 
 
-def test_the_second_pass_sees_flagged_queries_only():
-    seen = []
-
-    def second_pass(ids):
-        seen.extend(ids)
-        return [1.0] * len(ids), [2.0] * len(ids)
-
-    success, cost = policy.run_rescue(["a", "b", "c"], [0.9, 0.1, 0.2], 0.5, second_pass)
-    assert seen == ["b", "c"]
-    assert np.isnan(success[0]) and success[1:].tolist() == [1, 1] and cost[1:].tolist() == [2, 2]
+def test_the_cost_is_that_of_the_flagged_queries():
+    success, second = [1, 0, 0], [1, 1, 1]
+    found = policy.rescue([0.9, 0.3, 0.2], success, second, [np.nan, 1, 5], tau=0.5)
+    assert (found.cost, found.cost_per_query, found.n_cost_unknown) == (6.0, 2.0, 0)
+    passes = policy.rescue([0.9, 0.3, 0.2], success, second, tau=0.5)
+    assert passes.cost == 2.0
+    nothing = policy.rescue([0.9, 0.3, 0.2], success, second, [np.nan] * 3, tau=0.1)
+    assert (nothing.n_flagged, nothing.cost) == (0, 0.0)
 
 
 def test_the_gate_abstains_on_search_results_before_a_model_sees_them():

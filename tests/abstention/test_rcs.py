@@ -117,6 +117,35 @@ def test_a_score_with_a_second_hop_takes_queries_without_one():
     assert np.ndim(one) == 0 and one == both.score(features(hop1, hop2))[0]
 
 
+def sometimes_without_hop2(n=60):
+    rng = np.random.default_rng(2)
+    hop1 = rng.uniform(0, 1, (n, 5))
+    hop2 = [None if i % 3 == 0 else [list(0.5 + rng.uniform(0, 0.5, 5))] for i in range(n)]
+    return features(hop1, hop2), (rng.random(n) < 0.5).astype(float)
+
+
+def test_dropping_the_column_that_marks_them_changes_neither_fit_nor_score_of_the_missing():
+    # An ablation drops `hop2_missing`; the raw 0 of a missing value must not enter the fit then.
+    made, y = sometimes_without_hop2()
+    fewer = made.without("hop2_missing")
+    got = RCS.fit(fewer, y)
+    place = got.names.index("hop2_max")
+    assert got.mean[place] == pytest.approx(made.column("hop2_max")[~made.hop2_missing].mean())
+    z = got.standardise(fewer)
+    hop2 = [got.names.index(name) for name in ("hop2_max", "hop2_margin", "hop2_H")]
+    assert not z[made.hop2_missing][:, hop2].any() and z[~made.hop2_missing][:, hop2].any()
+    # The weights are those of a model that sees these very z-scores.
+    peer = LogisticRegression(C=1e4, tol=1e-12, solver="newton-cholesky", max_iter=1000)
+    np.testing.assert_allclose(got.coefficients, peer.fit(z, y).coef_[0], rtol=1e-5, atol=1e-5)
+
+
+def test_arrays_with_the_marking_column_are_treated_as_features_are():
+    made, y = sometimes_without_hop2()
+    named, plain = RCS.fit(made, y), RCS.fit(made.values, y, names=made.names)
+    np.testing.assert_array_equal(named.coefficients, plain.coefficients)
+    np.testing.assert_array_equal(named.score(made), plain.score(made.values))
+
+
 def test_other_missing_features_are_refused_by_name():
     made, y = retrieval_data()
     with pytest.raises(InputError, match="query_len"):

@@ -5,6 +5,7 @@ import pytest
 
 from calibjax import metrics
 from calibjax.abstention import RCS, features, signals
+from calibjax.abstention.fitting import given_signal
 from calibjax.abstention.mlp import mlp_scores
 from calibjax.abstention.score_features import Features, score_lists
 
@@ -87,6 +88,32 @@ def test_the_mlp_learns_what_a_line_cannot_and_from_tune_rows_alone():
     assert metrics.auroc(linear[~tune], y[~tune]) < 0.65
     # Other outcomes of the test rows: the same nets to the last bit, so a second run is the same.
     np.testing.assert_array_equal(score, mlp_scores(made, np.where(tune, y, 1 - y), tune, 0))
+
+
+@pytest.mark.parametrize("outcome, expected", [(1.0, 10.5 / 11), (0.0, 0.5 / 11)])
+def test_with_one_outcome_the_mlp_is_the_constant_that_rcs_is(outcome, expected):
+    made, _, _ = xor_data()
+    tune = np.arange(400) < 10
+    score = mlp_scores(made, np.where(tune, outcome, 1 - outcome), tune, 0)
+    np.testing.assert_allclose(score, expected)
+
+
+def test_a_feature_that_is_constant_in_tune_moves_the_mlp_for_no_row():
+    made, y, tune = xor_data()
+    values = made.values.copy()
+    values[:, 1] = np.where(tune, 7.0, values[:, 1])
+    flat = Features(values, made.names, made.lift_bad, made.hop2_missing)
+    values = np.where([[False, True]], 7.0, values)
+    same = Features(values, made.names, made.lift_bad, made.hop2_missing)
+    np.testing.assert_array_equal(mlp_scores(flat, y, tune, 0), mlp_scores(same, y, tune, 0))
+
+
+def test_a_given_signal_is_a_probability_by_its_tune_rows_alone():
+    tune = np.array([True, True, False])
+    signal = given_signal(np.array([0.2, 0.9, 1.5]), tune)
+    assert signal.probability is not None and signal.probability.tolist() == [0.2, 0.9, 1.0]
+    assert signal.score.tolist() == [0.2, 0.9, 1.5]
+    assert given_signal(np.array([0.2, 1.5, 0.3]), tune).probability is None
 
 
 @pytest.mark.parametrize("n_tune", [1, 2, 5])

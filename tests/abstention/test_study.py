@@ -8,7 +8,11 @@ import pytest
 
 from calibjax import storage
 from calibjax.abstention.fitting import Settings, fit_regime
+from calibjax.abstention.policy_study import rescue_section, router_section
 from calibjax.abstention.study import judge_regime, oracle_area
+from calibjax.abstention.subgroups import by_type
+from calibjax.report.abstention import _rescue_lines
+from calibjax.report.abstention_tables import type_table
 from tests.abstention import oracle
 from tests.abstention.data import make_examples
 
@@ -101,6 +105,46 @@ def test_rescue_and_router_add_up(report):
     assert router["success_oracle"] >= max(router["pipelines"].values())
 
 
+def test_the_cost_of_a_rescue_is_not_known_where_a_flagged_ones_is_not(regime):
+    given = [replace(e, rescue_cost=2.0 if i % 2 else None) for i, e in enumerate(regime.examples)]
+    found = rescue_section(replace(regime, examples=given), SETTINGS)
+    assert found["cost"] is None and 0 < found["n_cost_unknown"] < found["n_flagged"]
+    assert "extra cost n/a" in _rescue_lines(found)
+    given = [replace(example, rescue_cost=2.0) for example in regime.examples]
+    found = rescue_section(replace(regime, examples=given), SETTINGS)
+    assert found["cost"] == 2.0 * found["n_flagged"]
+
+
+def test_test_rows_costs_do_not_order_the_pipelines(regime):
+    def section(test_cost):
+        given = [
+            replace(e, costs={"dense": test_cost if is_test else 1.0, "judge": 5.0})
+            for e, is_test in zip(regime.examples, regime.test)
+        ]
+        return router_section(replace(regime, examples=given), SETTINGS)
+
+    assert section(1.0) == section(1e6)
+    assert section(1.0)["cheapest_first"] == ["dense", "judge"]
+
+
+def test_kinds_of_question_have_figures_of_their_own(regime, report):
+    assert report["by_type"] is None
+    kinds = [("a", "b", None)[i % 3] for i in range(len(regime.examples))]
+    kinds[0] = "rare"
+    given = [replace(e, type=kind) for e, kind in zip(regime.examples, kinds)]
+    found = by_type(replace(regime, examples=given))
+    assert found.keys() == {"a", "b"}
+    rows = np.array([kind == "b" for kind in kinds])
+    test = rows & regime.test
+    assert found["b"]["n"] == rows.sum() and found["b"]["n_test"] == test.sum()
+    assert found["b"]["success_rate"] == pytest.approx(regime.success[rows].mean())
+    expected = oracle.area(regime.signals["rcs"].score[test], regime.success[test])
+    assert found["b"]["auc_ac"]["rcs"] == pytest.approx(expected, abs=2e-6)
+    failures = regime.features.column("hop1_H")[rows & (regime.success == 0)]
+    assert found["b"]["features"]["hop1_H"]["failures"] == pytest.approx(failures.mean())
+    assert type_table({**report, "by_type": found}).count("\n") == 4
+
+
 def test_certified_sees_no_fitted_row(regime, report):
     assert not (regime.honest_fit & regime.test).any()
     cells = report["thresholds"]
@@ -132,6 +176,8 @@ def test_one_outcome_leaves_figures_undefined_and_the_rest_given(part, other):
     gain = found["signals"]["max_score"]["gain"]
     assert (gain is None) == (part != "tune")
     assert found["signals"]["rcs"]["auc_ac"]["estimate"] is not None
+    # Without a failure in tune there is no threshold that failures could set.
+    assert found["conformal"]["negatives"]["feasible"] == (part == "test")
     json.dumps(storage.plain(found), allow_nan=False)
 
 

@@ -8,9 +8,10 @@ import pytest
 
 from calibjax import metrics
 from calibjax.abstention import RCS
-from calibjax.abstention.examples import column, example_features, half_of
+from calibjax.abstention.examples import column, example_features
 from calibjax.abstention.resampling import resample
 from calibjax.abstention.signals import Signal
+from calibjax.abstention.splits import half_of
 from calibjax.abstention.study import random_area_sd
 from tests.abstention.data import make_examples
 
