@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import expit
 
 from calibjax.forecaster.fourier import fourier_features
 from calibjax.forecaster.model import ForecastModel
@@ -69,19 +70,28 @@ def fit_ridge(x_ND: np.ndarray, label_N: np.ndarray, penalty: float, steps: int 
     """
     n = len(label_N)
     kernel = x_ND @ x_ND.T
+
+    def objective(a: np.ndarray, bias: float) -> float:
+        z = kernel @ a + bias
+        return float((np.logaddexp(0.0, z) - label_N * z).sum() + 0.5 * penalty * a @ (z - bias))
+
     a, bias = np.zeros(n), float(np.log(_rate(label_N) / (1 - _rate(label_N))))
     for _ in range(steps):
         z = kernel @ a + bias
-        p = 1 / (1 + np.exp(-z))
+        p = expit(z)
         weight = np.maximum(p * (1 - p), 1e-6)
         system = np.empty((n + 1, n + 1))
         system[:n, :n] = kernel + np.diag(penalty / weight)
         system[n, :n] = system[:n, n] = 1.0
         system[n, n] = 0.0
         solution = np.linalg.solve(system, np.append(z + (label_N - p) / weight, 0.0))
-        change = np.abs(solution[:n] - a).max()
-        a, bias = solution[:n], float(solution[n])
-        if change < 1e-9 * max(1.0, float(np.abs(a).max())):
+        # Labels that a few features separate make whole steps jump back and forth.
+        now, part = objective(a, bias), 1.0
+        step, bias_step = solution[:n] - a, float(solution[n]) - bias
+        while objective(a + part * step, bias + part * bias_step) > now and part > 1e-6:
+            part /= 2
+        a, bias = a + part * step, bias + part * bias_step
+        if part * np.abs(step).max() < 1e-9 * max(1.0, float(np.abs(a).max())):
             break
     return Linear(x_ND.T @ a, bias)
 

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 from calibjax.forecaster.heads import probability
@@ -49,6 +50,19 @@ def test_ridge_equals_scikit_learn(penalty, shape):
     peer.fit(both, np.repeat([1, 0], len(x)), sample_weight=weight)
     np.testing.assert_allclose(ours.w, peer.coef_[0], atol=1e-5)
     assert ours.bias == pytest.approx(peer.intercept_[0], abs=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0])
+def test_ridge_settles_where_features_separate_the_labels(scale):
+    """Whole Newton steps jump back and forth there, further each time."""
+    rng = np.random.default_rng(2)
+    x = scale * rng.normal(size=(60, 100))
+    label = (x[:, 0] > scale).astype(float)
+    penalty = 0.01
+    fitted = ridge.fit_ridge(x, label, penalty)
+    p = expit(x @ fitted.w + fitted.bias)
+    np.testing.assert_allclose(x.T @ (p - label) + penalty * fitted.w, 0, atol=1e-5 * scale)
+    assert abs(np.sum(p - label)) < 1e-5
 
 
 def test_ridge_meets_its_stationarity_condition():
