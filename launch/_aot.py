@@ -103,7 +103,8 @@ def _table(rows: list[dict[str, Any]], accelerator: str, limit: float) -> str:
         f" {case['tokens']} tokens a device. {accelerator}: {limit / 1e9:.1f} GB usable.",
         "Temporaries are those of a float32 program on CPU devices, an upper bound. The formula is"
         " 2N + a for scoring and 4N + 3a for training, with N the kernels of all blocks but the"
-        " last (of the last but one, keys and values alone but for last tokens); what the backward pass recomputes comes on top.",
+        " last, of the last but one keys and values alone (the rest at last tokens only); what the"
+        " backward pass recomputes comes on top.",
     ]
     return "\n\n".join(["# Ahead of time", tables.markdown_grid(header, grid), *notes]) + "\n"
 

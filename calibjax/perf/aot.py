@@ -84,7 +84,7 @@ def formula(config: DecoderConfig, task: str, tokens: int, documents: int) -> fl
     """FLOPs per token of a step without recomputation, from the sizes alone.
 
     N counts the kernels of blocks 1..L-1, which is all that the feature needs, but of block L-1
-    only keys and values for tokens other than the last ones of the `documents` in a row of `tokens`.
+    only keys and values, except at the last tokens of the `documents` in a row of `tokens`.
     Attention is counted as the step computes it: every pair of a row's tokens, masked or not.
     """
     sizes, whole = projection_sizes(config), config.num_layers - 2
