@@ -3,7 +3,8 @@
     python -m experiments.bench_abstain --repeats=3
 
 Cases: features of 10,000 queries x 50 scores, one query's features and score (100 in a row, and the
-99th percentile of single ones), the RCS fit, and the whole evaluation of five regimes (10 signals and more, 2000 replicates, ablation, transfer). Both
+99th percentile of single ones), the RCS fit, and the whole evaluation of five regimes (10 signals
+and more, 2000 replicates, ablation, transfer). Both
 sides run in this process, in turn; figures are medians of the repeats, in seconds. Where
 `peer_share` is below 1 the peer ran that share of the work and its time is scaled up.
 """
