@@ -2,11 +2,17 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 _LINE_SECONDS = 30.0
+
+
+class Advance(Protocol):
+    """Counts `count` more as done; `note`: a few words on the latest state, such as the speed."""
+
+    def __call__(self, count: int, note: str = "", /) -> None: ...
 
 
 def track(work: Iterable[Any] | int, label: str, unit: str = "rows") -> Iterator[Any]:
@@ -20,15 +26,15 @@ def track(work: Iterable[Any] | int, label: str, unit: str = "rows") -> Iterator
 
 
 @contextmanager
-def bar(total: int | None, label: str, unit: str = "rows") -> Iterator[Callable[[int], None]]:
-    """Yields `advance(n)`, for loops that finish several rows at once."""
+def bar(total: int | None, label: str, unit: str = "rows") -> Iterator[Advance]:
+    """Yields `advance(n, note)`, for loops that finish several rows at once."""
     show = _rich_bar if sys.stderr is not None and sys.stderr.isatty() else _plain_lines
     with show(total, label, unit) as advance:
         yield advance
 
 
 @contextmanager
-def _rich_bar(total: int | None, label: str, unit: str) -> Iterator[Callable[[int], None]]:
+def _rich_bar(total: int | None, label: str, unit: str) -> Iterator[Advance]:
     from rich import progress
     from rich.console import Console
 
@@ -39,23 +45,29 @@ def _rich_bar(total: int | None, label: str, unit: str) -> Iterator[Callable[[in
         progress.TextColumn(unit),
         progress.TimeElapsedColumn(),
         progress.TimeRemainingColumn(),
+        progress.TextColumn("{task.fields[note]}"),
     )
     with progress.Progress(*columns, console=Console(stderr=True)) as shown:
-        task = shown.add_task(label, total=total)
-        yield lambda count: shown.advance(task, count)
+        task = shown.add_task(label, total=total, note="")
+
+        def advance(count: int, note: str = "") -> None:
+            shown.update(task, advance=count, note=note)
+
+        yield advance
 
 
 @contextmanager
-def _plain_lines(total: int | None, label: str, unit: str) -> Iterator[Callable[[int], None]]:
+def _plain_lines(total: int | None, label: str, unit: str) -> Iterator[Advance]:
     start = last = time.monotonic()
     done = 0
 
-    def advance(count: int) -> None:
+    def advance(count: int, note: str = "") -> None:
         nonlocal done, last
         done += count
         if time.monotonic() - last >= _LINE_SECONDS:
             last = time.monotonic()
-            say(_line(label, done, total, unit, last - start))
+            line = _line(label, done, total, unit, last - start)
+            say(f"{line}; {note}" if note else line)
 
     yield advance
     say(_line(label, done, total, unit, time.monotonic() - start))

@@ -12,8 +12,8 @@ def parse_budgets(text: str) -> list[float]:
     found: list[Fraction] = []
     for part in (part.strip() for part in text.split(",")):
         try:
-            value = Fraction(part)
-            good = "/" not in part and 0 <= value <= 1
+            value = Fraction("nan" if "/" in part else part)  # no fractions, no division by zero
+            good = 0 <= value <= 1
         except ValueError:
             good = False
         if not good:

@@ -34,6 +34,20 @@ SERVER = flags.DEFINE_string(
     "(key from OPENAI_API_KEY); default: the models run in this process",
 )
 FORECASTER = flags.DEFINE_string("forecaster", None, "directory of a trained forecaster")
+USER_TOP_K = flags.DEFINE_integer(
+    "user_top_k",
+    5,
+    "the user model draws from so many likeliest tokens; 0: from all, which small models hardly "
+    "survive above temperature 1: labels that are all 0 teach nothing",
+    lower_bound=0,
+)
+USER_TOP_P = flags.DEFINE_float(
+    "user_top_p",
+    0.7,
+    "and of these from the likeliest that hold this share of the probability; 1: from all",
+    lower_bound=0.01,
+    upper_bound=1.0,
+)
 CONCURRENCY = flags.DEFINE_integer("concurrency", 32, "open calls to --server", lower_bound=1)
 
 

@@ -23,11 +23,13 @@ from calibjax import storage
 from calibjax.errors import InputError
 from calibjax.progress import say
 from calibjax.textlines import existing_file
-from calibjax.training import signals
+from calibjax.training import distributed, signals, watchdog
 from launch import _flags
-from launch._run_directory import RunDirectory, command_line, open_run
+from launch._run_directory import Follower, RunDirectory, command_line, open_run
 
 FLAGS = flags.FLAGS
+# Errors that say all there is to say; their modules would import JAX.
+_EXPLAINED = ("ServerLost", "TrainingError", "CheckpointError")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # What may change between a run and its continuation.
 _HARMLESS = ("out", "resume", "overwrite", "strict", "seed")
@@ -43,6 +45,8 @@ def run(main: Callable[[], Any], *, examples: Sequence[str] = ()) -> None:
     code = _guarded(main, examples)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
+    if distributed.is_joined() and code in (1, 2, watchdog.EXIT_CODE):
+        distributed.leave_at_once(code)
     sys.exit(code)
 
 
@@ -67,6 +71,11 @@ def open_out(
     for name, path in (files or {}).items():
         found = existing_file(path, name) if path else None
         depends_on[name] = f"sha256:{storage.sha256_file(found)}" if found else None
+    if not distributed.is_primary():
+        path = Path(FLAGS.out or ".")
+        use_compilation_cache(path)
+        yield Follower(path)
+        return
     with open_run(
         FLAGS.out,
         seed=FLAGS.seed,
@@ -130,7 +139,11 @@ def _guarded(main: Callable[[], Any], examples: Sequence[str]) -> int:
         say(_full_disk(error))
         return 1
     except Exception as error:
-        if type(error).__name__ == "ServerLost":  # its module would import JAX
+        if type(error).__name__ == "JaxRuntimeError" and distributed.is_joined():
+            # A collective whose peer is gone; a restart from the last checkpoint mends it.
+            say(f"lost another process of the run: {' '.join(str(error).split())[:500]}")
+            return watchdog.EXIT_CODE
+        if type(error).__name__ in _EXPLAINED:
             say(" ".join(str(error).split()))
         else:
             traceback.print_exc()

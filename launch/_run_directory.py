@@ -50,7 +50,7 @@ class RunDirectory:
         finally:
             seconds = self._record["seconds"]
             seconds[name] = round(seconds.get(name, 0.0) + time.monotonic() - start, 3)
-        say(f"{name}: {seconds[name]:.1f} s")
+        self._say(f"{name}: {seconds[name]:.1f} s")
         self._save()
         signals.check()
 
@@ -90,12 +90,35 @@ class RunDirectory:
         self._record.update(storage.plain(facts))
         self._save()
 
+    def noted(self, name: str, default: Any) -> Any:
+        """A fact that this attempt or an earlier one put into run.json by `note`."""
+        return self._record.get(name, default)
+
+    def _say(self, text: str) -> None:
+        say(text)
+
     def _save(self) -> None:
         storage.write_json(self.path / RECORD, self._record)
 
     def _finish(self, status: str) -> None:
         self._record["attempts"][-1] |= {"status": status, "finished": _now()}
         self._save()
+
+
+class Follower(RunDirectory):
+    """The run directory as the other processes of a run see it: process 0 alone writes."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, {"seconds": {}, "depends_on": {}}, resumed=False, strict=False)
+
+    def reject(self, rejected: Sequence[textfiles.Rejected], *, cut: str | None = None) -> None:
+        """Process 0 says what was wrong with the rows."""
+
+    def _say(self, text: str) -> None:
+        pass
+
+    def _save(self) -> None:
+        pass
 
 
 @contextmanager
@@ -161,7 +184,7 @@ def _record(
 ) -> dict[str, Any]:
     """The content of run.json; on resume it must agree with what is there."""
     now = {"seed": seed, **storage.plain(dict(depends_on))}
-    attempts, known = [], {}
+    attempts, known, earlier = [], {}, {}
     if resumed:
         earlier = _read_record(path)
         attempts, known = earlier["attempts"], earlier["depends_on"]
@@ -172,6 +195,7 @@ def _record(
     attempt = {"started": _now(), "host": socket.gethostname(), "pid": os.getpid()}
     attempt["seconds"] = seconds
     return {
+        **earlier,
         "command": shlex.join(command),
         "seed": seed,
         "depends_on": known | now,

@@ -48,12 +48,6 @@ USER_TEMPERATURE = flags.DEFINE_float(
     "what the user model decides at; 0 is greedy (default: --temperature, or a draw per question)",
     lower_bound=0.0,
 )
-TOP_K = flags.DEFINE_integer(
-    "user_top_k", 5, "the user model draws from so many likeliest tokens; 0: all", lower_bound=0
-)
-TOP_P = flags.DEFINE_float(
-    "user_top_p", 1.0, "the user model draws from this share", lower_bound=0.01, upper_bound=1.0
-)
 SHOW = flags.DEFINE_boolean("show_confidence", True, "the user model reads the confidence")
 flags.adopt_module_key_flags(_inputs)
 
@@ -98,7 +92,9 @@ def main() -> None:
                 user_temperature=USER_TEMPERATURE.value,
                 show_confidence=SHOW.value,
                 deciding=Deciding(
-                    top_k=TOP_K.value or None, top_p=TOP_P.value, seed=_main.FLAGS.seed
+                    top_k=_inputs.USER_TOP_K.value or None,
+                    top_p=_inputs.USER_TOP_P.value,
+                    seed=_main.FLAGS.seed,
                 ),
                 directory=out.path / "stages",
             )

@@ -34,16 +34,6 @@ GRADER = flags.DEFINE_enum(
     "grader", "auto", ["auto", "exact", "llm"], "who judges: alias rules, exact match, the reader"
 )
 DRAWS = flags.DEFINE_integer("draws", 10, "decisions per question and passage", lower_bound=1)
-TOP_K = flags.DEFINE_integer(
-    "user_top_k",
-    5,
-    "the user model draws from so many likeliest tokens; 0: from all, which small models hardly "
-    "survive above temperature 1: labels that are all 0 teach nothing",
-    lower_bound=0,
-)
-TOP_P = flags.DEFINE_float(
-    "user_top_p", 1.0, "the user model draws from this share", lower_bound=0.01, upper_bound=1.0
-)
 SHOW = flags.DEFINE_enum(
     "show_confidence",
     "off",
@@ -103,8 +93,8 @@ def _settings() -> Any:
         docs_per_question=DOCS.value,
         query_writer=WRITER.value,
         draws=DRAWS.value,
-        user_top_k=TOP_K.value or None,
-        user_top_p=TOP_P.value,
+        user_top_k=_inputs.USER_TOP_K.value or None,
+        user_top_p=_inputs.USER_TOP_P.value,
         batch_size=BATCH.value,
         seed=_main.FLAGS.seed,
     )

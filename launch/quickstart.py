@@ -29,16 +29,7 @@ TEST_QUESTIONS = flags.DEFINE_integer(
     "test_questions", None, "answered questions (default: by --size)", lower_bound=2
 )
 K = flags.DEFINE_integer("k", None, "passages per question (default: by --size)", lower_bound=1)
-TOP_K = flags.DEFINE_integer(
-    "user_top_k",
-    5,
-    "the user model draws from so many likeliest tokens; 0: from all",
-    lower_bound=0,
-)
-TOP_P = flags.DEFINE_float(
-    "user_top_p", 1.0, "the user model draws from this share", lower_bound=0.01, upper_bound=1.0
-)
-for _name in ("dataset", "corpus", "retriever", "encoder"):
+for _name in ("dataset", "corpus", "retriever", "encoder", "user_top_k", "user_top_p"):
     flags.declare_key_flag(_name)
 
 EXAMPLES = (
@@ -109,8 +100,8 @@ def _job(out: Any, size: Any) -> Any:
         decoder=decoder,
         grader=make_grader("auto"),
         preset=PRESET.value,
-        user_top_k=TOP_K.value or None,
-        user_top_p=TOP_P.value,
+        user_top_k=_inputs.USER_TOP_K.value or None,
+        user_top_p=_inputs.USER_TOP_P.value,
         seed=_main.FLAGS.seed,
     )
 

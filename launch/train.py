@@ -9,7 +9,7 @@ from typing import Any
 
 from absl import flags
 
-from launch import _config, _main
+from launch import _config, _main, _training
 
 DATA = flags.DEFINE_string("data", None, "OUT/supervision of launch.label, or a .jsonl of its rows")
 VALIDATION = flags.DEFINE_string(
@@ -28,13 +28,15 @@ METHOD = flags.DEFINE_enum(
 STEPS = flags.DEFINE_integer(
     "steps", None, "optimiser steps; warm-up is a tenth (default: the preset's)", lower_bound=1
 )
-for _name in ("config", "print_config"):
+for _name in ("config", "print_config", *_training.NAMES):
     flags.declare_key_flag(_name)
 
 EXAMPLES = (
     "python -m launch.train --data=runs/label/supervision --steps=40 --out=runs/train",
     "python -m launch.train --data=runs/label/supervision --config=experiments/train_default.py"
     " --config.learning_rate=5e-5 --out=runs/slow",
+    "python -m launch.train --data=runs/label/supervision --mesh=data=4,fsdp=2 --dtype=bfloat16"
+    " --tracker=tensorboard --out=runs/sharded",
     "python -m launch.train --preset=paper --print_config",
 )
 
@@ -51,28 +53,38 @@ def main() -> None:
     if _config.PRINT_CONFIG.value:
         print(_config.text(preset))
         return
-    with _main.open_out(main, harmless=("config", "print_config")) as out:
+    _training.check_flags()
+    _training.join_processes()
+    harmless = ("config", "print_config", *_training.HARMLESS)
+    with _main.open_out(main, harmless=harmless) as out:
         import jax
 
         from calibjax import storage
-        from calibjax.backbone import load_decoder
         from calibjax.forecaster import Forecaster
 
         with out.stage("load"):
-            rows = _rows(out, DATA.value, "data")
+            rows = _training.rows(out, DATA.value, "data")
             validation = None
             if VALIDATION.value:
-                validation = _rows(out, VALIDATION.value, "validation_data")
-            decoder = load_decoder(BACKBONE.value)
-            out.check_same("preset", dataclasses.asdict(preset))
+                validation = _training.rows(out, VALIDATION.value, "validation_data")
+            decoder = _training.load_decoder(str(BACKBONE.value))
+            engine = _training.engine(out, preset)
+            out.check_same("preset_fields", dataclasses.asdict(preset))
             out.check_same("backbone_sha256", decoder.sha256)
             out.check_same("rows_sha256", storage.sha256_json([rows, validation]))
         key = jax.random.key(_main.FLAGS.seed)
         forecaster = Forecaster(decoder, preset, key=key, method=METHOD.value)
         with out.stage("train"):
             fitted = forecaster.fit(
-                rows, validation=validation, seed=_main.FLAGS.seed, out=out.path, resume=True
+                rows,
+                validation=validation,
+                seed=_main.FLAGS.seed,
+                out=out.path,
+                resume=True,
+                engine=engine,
             )
+        if not _training.finish(engine, fitted):
+            return
         report = fitted._asdict() | {"seconds": out.seconds}
         storage.write_json(out.path / "report.json", report)
         storage.write_text(out.path / "report.md", _page(fitted))
@@ -81,23 +93,6 @@ def main() -> None:
             f"{fitted.validation_loss:.4f} (base rate {fitted.base_rate_loss:.4f}, floor "
             f"{fitted.entropy_floor:.4f})"
         )
-
-
-def _rows(out: Any, path: str | None, name: str) -> list[Any]:
-    """Labelled rows of a supervision set, or of a JSON-lines file of them."""
-    from pathlib import Path
-
-    from calibjax.data import supervision
-    from calibjax.errors import input_error
-
-    if not path:
-        fix = "--data=runs/label/supervision, written by launch.label"
-        raise input_error(name, "", "a supervision set", fix)
-    if Path(path).is_dir():
-        return supervision.load(path)
-    found = supervision.read_file(path)
-    out.reject(found.rejected)
-    return found.rows
 
 
 def _page(fitted: Any) -> str:

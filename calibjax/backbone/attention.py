@@ -16,8 +16,8 @@ _MASKED = -1e30
 class KeyValues(NamedTuple):
     """Keys and values with the head axis before the token axis, so that no step transposes a cache.
 
-    A prefix holds k_BGPh, v_BGPh and mask_BP; suffixes hold k_BNGSh, v_BNGSh and mask_BNTS, where T
-    are the queries (any of B, N, T may be 1).
+    A prefix holds k_BGPh, v_BGPh and mask_BNTP; suffixes hold k_BNGSh, v_BNGSh and mask_BNTS, where
+    T are the queries (any of B, N, T may be 1).
     """
 
     k: jax.Array
@@ -42,8 +42,8 @@ def attend(
         probs = jax.nn.softmax(scores, axis=-1).astype(own.v.dtype)
         out = jnp.einsum("BNGMTS,BNGSh->BNTGMh", probs, own.v)
         return out.reshape(B, N, T, H, h)
-    mask_B1111P = shared.mask[:, None, None, None, None]
-    prefix_scores = _scores("BNTGMh,BGPh->BNGMTP", q_BNTGMh, shared.k, mask_B1111P, scale)
+    mask_BN11TP = shared.mask[:, :, None, None]
+    prefix_scores = _scores("BNTGMh,BGPh->BNGMTP", q_BNTGMh, shared.k, mask_BN11TP, scale)
     P = shared.k.shape[2]
     probs = jax.nn.softmax(jnp.concatenate([prefix_scores, scores], axis=-1), axis=-1)
     probs = probs.astype(own.v.dtype)
@@ -63,9 +63,21 @@ def heads_first(x_BNSGh: jax.Array) -> jax.Array:
     return jnp.swapaxes(x_BNSGh, -3, -2)
 
 
-def causal_mask(length: int) -> jax.Array:
-    """Token t sees tokens 0..t: bool [1, 1, T, T].
+def causal_mask(length: int, window: int = 0) -> jax.Array:
+    """Token t sees tokens 0..t, or the last `window` of them: bool [1, 1, T, T].
 
     Right padding needs no mask of its own: a pad comes after every real token of its row.
     """
-    return jnp.tril(jnp.ones((length, length), bool))[None, None]
+    places = jnp.arange(length, dtype=jnp.int32)[None, None]
+    mask = jnp.tril(jnp.ones((length, length), bool))[None, None]
+    return mask if not window else mask & in_window(places, places, window)
+
+
+def in_window(queries_BNT: jax.Array, keys_BNS: jax.Array, window: int) -> jax.Array:
+    """Whether a key's position is less than `window` before the query's (0: always), [B, N, T, S].
+
+    True of keys after the query too, which the causal mask takes care of.
+    """
+    if not window:
+        return jnp.ones((1, 1, 1, 1), bool)
+    return queries_BNT[..., :, None] - keys_BNS[..., None, :] < window

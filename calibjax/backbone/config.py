@@ -1,22 +1,26 @@
 """Decoder architectures: what a Hugging Face config or GGUF metadata says, as one frozen record."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from calibjax.backbone import rope
+from calibjax.backbone import rope_fields
+from calibjax.backbone.metadata import Fields
 from calibjax.errors import closest, input_error
 
-MODEL_TYPES = ("llama", "mistral", "qwen2", "granite")
+MODEL_TYPES = ("llama", "mistral", "qwen2", "granite", "phi3")
+# GGUF files of the others are laid out differently: fused projections, two sets of frequencies.
+GGUF_TYPES = ("llama", "mistral", "qwen2", "granite")
 
 
 @dataclass(frozen=True)
 class DecoderConfig:
     """Shape and constants of a pre-norm, rotary, gated decoder (the Llama family).
 
-    `rope_divisors` divide the rotary frequencies pair by pair (empty: no scaling). The multipliers
-    are 1 (and `attention_scale` head_dim ** -0.5) everywhere but in Granite.
+    sliding_window: tokens that a query sees, itself included (0: all before it). rotary_dim: how
+    much of a head is rotated (0: all). rope_divisors: divide the rotary frequencies pair by pair
+    (empty: no scaling). rope_magnitude: factor of cosine and sine. The multipliers are 1 (and
+    attention_scale is head_dim ** -0.5) everywhere but in Granite.
     """
 
     vocab_size: int
@@ -29,8 +33,11 @@ class DecoderConfig:
     model_type: str = "llama"
     max_positions: int = 2048
     norm_eps: float = 1e-6
+    sliding_window: int = 0
     rope_theta: float = 10000.0
+    rotary_dim: int = 0
     rope_divisors: tuple[float, ...] = ()
+    rope_magnitude: float = 1.0
     tie_embeddings: bool = False
     qkv_bias: bool = False
     output_bias: bool = False
@@ -43,6 +50,8 @@ class DecoderConfig:
     def __post_init__(self) -> None:
         if not self.attention_scale:
             object.__setattr__(self, "attention_scale", self.head_dim**-0.5)
+        if not self.rotary_dim:
+            object.__setattr__(self, "rotary_dim", self.head_dim)
         for name in _SIZES:
             if getattr(self, name) < 1:
                 raise input_error(name, getattr(self, name), "a positive integer")
@@ -50,10 +59,11 @@ class DecoderConfig:
             raise input_error("num_kv_heads", self.num_kv_heads, f"a divisor of {self.num_heads}")
         if self.head_dim % 2:
             raise input_error("head_dim", self.head_dim, "an even number (rotary pairs)")
-        if self.rope_divisors and len(self.rope_divisors) != self.head_dim // 2:
-            raise input_error(
-                "rope_divisors", f"{len(self.rope_divisors)} values", f"{self.head_dim // 2} values"
-            )
+        if self.rotary_dim % 2 or self.rotary_dim > self.head_dim:
+            raise input_error("rotary_dim", self.rotary_dim, f"an even part of {self.head_dim}")
+        if self.rope_divisors and len(self.rope_divisors) != self.rotary_dim // 2:
+            expected = f"{self.rotary_dim // 2} values"
+            raise input_error("rope_divisors", f"{len(self.rope_divisors)} values", expected)
 
 
 _SIZES = (
@@ -68,44 +78,6 @@ _SIZES = (
 )
 
 
-class _Fields:
-    """Typed look-ups in one metadata mapping; errors name the file, the field and its place."""
-
-    def __init__(
-        self, fields: Mapping[str, Any], where: str, places: Mapping[str, int] | None = None
-    ) -> None:
-        self._fields = fields
-        self._where = where
-        self._places = places or {}
-
-    def get(self, name: str, default: Any = None) -> Any:
-        value = self._fields.get(name)
-        return default if value is None else value
-
-    def integer(self, name: str, default: int | None = None) -> int:
-        value = self.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
-            raise self.error(name, value, "a positive integer")
-        return value
-
-    def number(self, name: str, default: float | None = None) -> float:
-        value = self.get(name, default)
-        plain = isinstance(value, int | float) and not isinstance(value, bool)
-        if not plain or not math.isfinite(value) or value <= 0:
-            raise self.error(name, value, "a positive number")
-        return float(value)
-
-    def flag(self, name: str, default: bool) -> bool:
-        value = self.get(name, default)
-        if not isinstance(value, bool):
-            raise self.error(name, value, "true or false")
-        return value
-
-    def error(self, name: str, value: object, expected: str, fix: str | None = None) -> ValueError:
-        place = f" at byte {self._places[name]}" if name in self._places else ""
-        return input_error(f"{self._where}: {name}{place}", repr(value)[:80], expected, fix)
-
-
 def from_huggingface(fields: Mapping[str, Any], where: str = "config.json") -> DecoderConfig:
     """DecoderConfig of a `config.json`, with old (`rope_theta`) or 5.x (`rope_parameters`) fields.
 
@@ -113,15 +85,16 @@ def from_huggingface(fields: Mapping[str, Any], where: str = "config.json") -> D
     """
     if not isinstance(fields, Mapping):
         raise input_error(where, type(fields).__name__, "a JSON object")
-    reader = _Fields(fields, where)
-    model_type = _model_type(reader, "model_type")
+    reader = Fields(fields, where)
+    model_type = _model_type(reader, "model_type", MODEL_TYPES)
     if reader.get("hidden_act", "silu") != "silu":
         raise reader.error("hidden_act", reader.get("hidden_act"), "'silu'")
     heads = reader.integer("num_attention_heads")
     hidden = reader.integer("hidden_size")
     head_dim = reader.integer("head_dim", max(hidden // heads, 1))
     positions = reader.integer("max_position_embeddings", 2048)
-    theta, divisors = _huggingface_rope(reader, head_dim, positions)
+    scaling = rope_fields.scaling(reader, head_dim, positions)
+    window, full_positions = _window(reader, model_type, scaling.max_positions)
     # Qwen2 always has biases on q, k and v and never says so; elsewhere one flag covers q, k, v, o.
     bias = model_type != "qwen2" and reader.flag("attention_bias", False)
     return DecoderConfig(
@@ -133,10 +106,13 @@ def from_huggingface(fields: Mapping[str, Any], where: str = "config.json") -> D
         num_heads=heads,
         num_kv_heads=reader.integer("num_key_value_heads", heads),
         head_dim=head_dim,
-        max_positions=min(positions, _window(reader, model_type, positions)),
+        max_positions=full_positions,
         norm_eps=reader.number("rms_norm_eps", 1e-6),
-        rope_theta=theta,
-        rope_divisors=divisors,
+        sliding_window=window,
+        rope_theta=scaling.theta,
+        rotary_dim=scaling.rotary_dim,
+        rope_divisors=scaling.divisors,
+        rope_magnitude=scaling.magnitude,
         tie_embeddings=reader.flag("tie_word_embeddings", False),
         qkv_bias=bias or model_type == "qwen2",
         output_bias=bias,
@@ -160,8 +136,8 @@ def from_gguf(
     `rope_divisors` (the rope_freqs tensor), `biased` (projections that have a bias). `places` are
     the byte offsets of the keys, for error messages.
     """
-    reader = _Fields(fields, where, places)
-    arch = _model_type(reader, "general.architecture")
+    reader = Fields(fields, where, places)
+    arch = _model_type(reader, "general.architecture", GGUF_TYPES)
     heads = reader.integer(f"{arch}.attention.head_count")
     hidden = reader.integer(f"{arch}.embedding_length")
     head_dim = reader.integer(f"{arch}.attention.key_length", max(hidden // heads, 1))
@@ -198,23 +174,31 @@ def from_gguf(
     )
 
 
-def _model_type(reader: _Fields, name: str) -> str:
+def _model_type(reader: Fields, name: str, allowed: Sequence[str]) -> str:
     value = reader.get(name)
-    if value not in MODEL_TYPES:
-        near = closest(str(value), MODEL_TYPES)
-        raise reader.error(
-            name, value, "one of " + ", ".join(MODEL_TYPES), f"is it {near}?" if near else None
-        )
+    if value not in allowed:
+        near = closest(str(value), allowed)
+        fix = f"is it {near}?" if near else None
+        if value in MODEL_TYPES:
+            fix = "load the Hugging Face directory of the model instead"
+        raise reader.error(name, value, "one of " + ", ".join(allowed), fix)
     return value
 
 
-def _window(reader: _Fields, model_type: str, positions: int) -> int:
-    """Tokens up to which sliding-window attention equals full attention (what is computed here)."""
-    used = model_type == "mistral" or reader.flag("use_sliding_window", False)
-    return reader.integer("sliding_window", positions) if used else positions
+def _window(reader: Fields, model_type: str, positions: int) -> tuple[int, int]:
+    """The sliding window (0: none), and the context up to which the model is computed exactly."""
+    if model_type in ("mistral", "phi3"):
+        # Null switches the window off; a Mistral that does not say has the first release's.
+        silent = model_type == "mistral" and not reader.has("sliding_window")
+        window = reader.integer("sliding_window", 4096 if silent else positions)
+        return (0 if window >= positions else window), positions
+    if model_type == "qwen2" and reader.flag("use_sliding_window", False):
+        # Only some of Qwen2's blocks slide; up to the window none of them does.
+        return 0, min(positions, reader.integer("sliding_window", positions))
+    return 0, positions
 
 
-def _granite(reader: _Fields, model_type: str) -> dict[str, float]:
+def _granite(reader: Fields, model_type: str) -> dict[str, float]:
     if model_type != "granite":
         return {}
     return {
@@ -223,34 +207,3 @@ def _granite(reader: _Fields, model_type: str) -> dict[str, float]:
         "residual_multiplier": reader.number("residual_multiplier", 1.0),
         "logits_divisor": reader.number("logits_scaling", 1.0),
     }
-
-
-def _huggingface_rope(
-    reader: _Fields, head_dim: int, positions: int
-) -> tuple[float, tuple[float, ...]]:
-    """Rotary base and per-pair divisors, from `rope_parameters` or `rope_theta`/`rope_scaling`."""
-    name = "rope_parameters" if reader.get("rope_parameters") else "rope_scaling"
-    scaling = reader.get(name, {})
-    if not isinstance(scaling, Mapping):
-        raise reader.error(name, scaling, "a JSON object")
-    inner = _Fields(scaling, f"{reader._where}: {name}")
-    theta = inner.number("rope_theta", reader.get("rope_theta", 10000.0))
-    partial = inner.get("partial_rotary_factor", reader.get("partial_rotary_factor", 1.0))
-    if partial != 1.0:
-        raise reader.error("partial_rotary_factor", partial, "1.0")
-    kind = inner.get("rope_type", inner.get("type", "default"))
-    if kind == "default":
-        return theta, ()
-    if kind == "linear":
-        return theta, (inner.number("factor"),) * (head_dim // 2)
-    if kind == "llama3":
-        divisors = rope.llama3_divisors(
-            head_dim,
-            theta,
-            factor=inner.number("factor"),
-            low_freq_factor=inner.number("low_freq_factor"),
-            high_freq_factor=inner.number("high_freq_factor"),
-            original_positions=inner.integer("original_max_position_embeddings", positions),
-        )
-        return theta, tuple(float(d) for d in divisors)
-    raise inner.error("rope_type", kind, "'default', 'linear' or 'llama3'")

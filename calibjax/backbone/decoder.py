@@ -14,6 +14,8 @@ from flax import nnx
 from calibjax.backbone import attention, layers, lora, rope
 from calibjax.backbone.config import DecoderConfig
 from calibjax.backbone.lora import Adapter
+from calibjax.backbone.remat import rematerialized
+from calibjax.training.mesh import divide_batch
 
 
 class DecoderModule(nnx.Module):
@@ -78,12 +80,12 @@ def features(
     *,
     adapter: Adapter | None = None,
     dropout_key: jax.Array | None = None,
-    remat: bool = False,
+    remat: str = "none",
 ) -> jax.Array:
     """Residual stream after block L-1 at each row's last real token, float32 [B, D].
 
     No final norm; the last block is never run. `dropout_key` switches LoRA dropout on; `remat`
-    recomputes each block in the backward pass instead of keeping its activations.
+    names what the backward pass recomputes (`remat.POLICIES`).
     """
     B, T = tokens_BT.shape
     positions_BT = jnp.broadcast_to(jnp.arange(T, dtype=jnp.int32)[None], (B, T))
@@ -106,7 +108,7 @@ def shared_features(
     *,
     adapter: Adapter | None = None,
     dropout_key: jax.Array | None = None,
-    remat: bool = False,
+    remat: str = "none",
 ) -> jax.Array:
     """`features` of N continuations of each prefix, the prefix computed once; float32 [B, N, D].
 
@@ -120,16 +122,21 @@ def shared_features(
     prefix_positions = jnp.broadcast_to(jnp.arange(P, dtype=jnp.int32)[None], (B, P))
     offsets_T = jnp.tile(jnp.arange(S, dtype=jnp.int32), N)
     suffix_positions = prefix_lengths_B.astype(jnp.int32)[:, None] + offsets_T[None]
-    mask_BP = _real(prefix_lengths_B, P)
+    window = config.sliding_window
+    places_11P = jnp.arange(P, dtype=jnp.int32)[None, None]
+    suffix_places_B1S = suffix_positions[:, None, :S]
+    near = attention.in_window(suffix_places_B1S, places_11P, window)
+    mask_B1SP = _real(prefix_lengths_B, P)[:, None, None] & near
 
     def attend(q_BTHh: jax.Array, k_BTGh: jax.Array, v_BTGh: jax.Array) -> tuple[jax.Array, None]:
         (prefix_q, own_q), (prefix_k, own_k), (prefix_v, own_v) = (
             (x[:, :P], x[:, P:].reshape(B, N, S, *x.shape[2:])) for x in (q_BTHh, k_BTGh, v_BTGh)
         )
-        prefix = _key_values(prefix_k[:, None], prefix_v[:, None], attention.causal_mask(P))
+        causal = attention.causal_mask(P, window)
+        prefix = _key_values(prefix_k[:, None], prefix_v[:, None], causal)
         prefix_out = attention.attend(prefix_q[:, None], prefix, scale=config.attention_scale)
-        own = _key_values(own_k, own_v, attention.causal_mask(S))
-        shared = attention.KeyValues(prefix.k[:, 0], prefix.v[:, 0], mask_BP)
+        own = _key_values(own_k, own_v, attention.causal_mask(S, window))
+        shared = attention.KeyValues(prefix.k[:, 0], prefix.v[:, 0], mask_B1SP)
         own_out = attention.attend(own_q, own, shared, scale=config.attention_scale)
         own_BTHh = own_out.reshape(B, N * S, *own_out.shape[3:])
         return jnp.concatenate([prefix_out[:, 0], own_BTHh], axis=1), None
@@ -174,12 +181,13 @@ def prefill(
     x_BTD, (k_LBGPh, v_LBGPh) = run_blocks(
         module, embed(module, tokens_BT), positions_BT, attend, Adapting(adapter), keep=True
     )
-    tables = rope.tables(positions_BT, _inverse(config))
+    tables = _tables(config, positions_BT)
     q, k, v = layers.project_heads(module.last_block, config, x_BTD, tables, None)
     # Of the last block's queries, output and MLP only the last real token is needed.
     last_B111 = (lengths_B.astype(jnp.int32) - 1)[:, None, None, None]
     q_B1Hh = jnp.take_along_axis(q, last_B111, axis=1)
-    own = _key_values(k[:, None], v[:, None], _real(lengths_B, T)[:, None, None])
+    near = attention.in_window(last_B111[..., 0], positions_BT[:, None], config.sliding_window)
+    own = _key_values(k[:, None], v[:, None], _real(lengths_B, T)[:, None, None] & near)
     mixed = attention.attend(q_B1Hh[:, None], own, scale=config.attention_scale)[:, 0]
     x_B1D = jnp.take_along_axis(x_BTD, last_B111[..., 0], axis=1)
     x_B1D = layers.finish_block(module.last_block, config, x_B1D, mixed, None)
@@ -220,17 +228,21 @@ def decode_step(
     positions_BN = prefix_cache.lengths_B[:, None] + jnp.broadcast_to(
         step[None, None], tokens_BN.shape
     )
-    mask_BP = _real(prefix_cache.lengths_B, prefix_cache.k_LBGPh.shape[3])
-    slots = suffix_cache.k_LBNGSh.shape[4]
-    mask_111S = (jnp.arange(slots, dtype=jnp.int32) <= step)[None, None, None]
-    tables = rope.tables(positions_BN, _inverse(config))
+    P, slots = prefix_cache.k_LBGPh.shape[3], suffix_cache.k_LBNGSh.shape[4]
+    places_11P = jnp.arange(P, dtype=jnp.int32)[None, None]
+    near = attention.in_window(positions_BN[:, :1, None], places_11P, config.sliding_window)
+    mask_B11P = _real(prefix_cache.lengths_B, P)[:, None, None] & near
+    slots_11S = jnp.arange(slots, dtype=jnp.int32)[None, None]
+    near = attention.in_window(step[None, None, None], slots_11S, config.sliding_window)
+    mask_111S = (slots_11S <= step)[:, :, None] & near
+    tables = _tables(config, positions_BN)
 
     def attend_at(layer: Any, cache: SuffixCache, prefix_k: jax.Array, prefix_v: jax.Array) -> Any:
         def attend(q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, SuffixCache]:
             new = SuffixCache(*(_write(c, x, layer, step) for c, x in zip(cache, (k, v))))
             own_k, own_v = (jax.lax.dynamic_index_in_dim(c, layer, 0, False) for c in new)
             own = attention.KeyValues(own_k, own_v, mask_111S)
-            shared = attention.KeyValues(prefix_k, prefix_v, mask_BP)
+            shared = attention.KeyValues(prefix_k, prefix_v, mask_B11P)
             out = attention.attend(q[:, :, None], own, shared, scale=config.attention_scale)
             return out[:, :, 0], new
 
@@ -258,7 +270,7 @@ class Adapting(NamedTuple):
 
     adapter: Adapter | None = None
     dropout_key: jax.Array | None = None
-    remat: bool = False
+    remat: str = "none"
 
 
 def run_blocks(
@@ -271,7 +283,7 @@ def run_blocks(
 ) -> tuple[jax.Array, Any]:
     """Residual stream after blocks 1..L-1 and, with `keep`, what `attend` kept of each, stacked."""
     config = module.config
-    tables = rope.tables(positions_BT, _inverse(config))
+    tables = _tables(config, positions_BT)
 
     def body(x: jax.Array, layer_of: Any) -> tuple[jax.Array, Any]:
         block, pairs, number = layer_of
@@ -279,11 +291,10 @@ def run_blocks(
         if pairs is not None:
             key = adapting.dropout_key
             adapted = lora.Layer(pairs, None if key is None else jax.random.fold_in(key, number))
-        x, kept = layers.run_block(block, config, x, tables, attend, adapted)
+        x, kept = layers.run_block(block, config, divide_batch(x), tables, attend, adapted)
         return x, (kept if keep else None)
 
-    # The scan itself keeps the recomputation apart, so common subexpressions cannot undo it.
-    body = jax.checkpoint(body, prevent_cse=False) if adapting.remat else body
+    body = rematerialized(body, adapting.remat)
     numbers_L = jnp.arange(config.num_layers - 1, dtype=jnp.int32)
     return jax.lax.scan(body, x_BTD, (module.blocks, adapting.adapter, numbers_L))
 
@@ -292,7 +303,8 @@ def _causal(config: DecoderConfig, length: int) -> layers.Attend:
     """Causal attention over right-padded rows; keeps the keys and values of the layer."""
 
     def attend(q_BTHh: jax.Array, k_BTGh: jax.Array, v_BTGh: jax.Array) -> tuple[jax.Array, Any]:
-        own = _key_values(k_BTGh[:, None], v_BTGh[:, None], attention.causal_mask(length))
+        causal = attention.causal_mask(length, config.sliding_window)
+        own = _key_values(k_BTGh[:, None], v_BTGh[:, None], causal)
         out = attention.attend(q_BTHh[:, None], own, scale=config.attention_scale)
         return out[:, 0], (own.k[:, 0], own.v[:, 0])
 
@@ -314,7 +326,7 @@ def embed(module: DecoderModule, tokens: jax.Array) -> jax.Array:
     # Ids are checked on the host; clipping only keeps an impossible id from becoming NaN.
     x = jnp.take(module.embedding[...], tokens, axis=0, mode="clip")
     multiplier = module.config.embedding_multiplier
-    return x if multiplier == 1.0 else x * multiplier
+    return divide_batch(x if multiplier == 1.0 else x * multiplier)
 
 
 def _head(module: DecoderModule, x_BTD: jax.Array) -> jax.Array:
@@ -329,8 +341,9 @@ def _head(module: DecoderModule, x_BTD: jax.Array) -> jax.Array:
     return logits if divisor == 1.0 else logits / divisor
 
 
-def _inverse(config: DecoderConfig) -> Any:
-    return rope.inverse_frequencies(config.head_dim, config.rope_theta, config.rope_divisors)
+def _tables(config: DecoderConfig, positions_BT: jax.Array) -> tuple[jax.Array, jax.Array]:
+    inverse = rope.inverse_frequencies(config.rotary_dim, config.rope_theta, config.rope_divisors)
+    return rope.tables(positions_BT, inverse, config.rope_magnitude)
 
 
 def _real(lengths_B: jax.Array, size: int) -> jax.Array:

@@ -49,9 +49,12 @@ class Encoder:
         self.source = source
         self.sha256 = sha256
 
-    def encode(self, texts: Sequence[str], *, batch_size: int = 64) -> np.ndarray:
+    def encode(
+        self, texts: Sequence[str] | Sequence[tuple[str, str]], *, batch_size: int = 64
+    ) -> np.ndarray:
         """Vectors of texts, float32 [n, D]; longer texts are cut at `pieces.max_length` tokens.
 
+        A pair (title, text) is one input of two texts, as MedCPT's tower for articles reads them.
         A vector does not depend on the other texts. Raises InputError when neither the checkpoint
         nor `pooling=` says how to pool.
         """
@@ -66,7 +69,10 @@ class Encoder:
             )
 
         width = self.module.config.hidden_size
-        return _in_batches(run, self.pieces.texts(texts), width, batch_size)
+        if texts and not isinstance(texts[0], str):
+            first, second = zip(*texts, strict=True)
+            return _in_batches(run, self.pieces.pairs(first, second), width, batch_size)
+        return _in_batches(run, self.pieces.texts(cast(Sequence[str], texts)), width, batch_size)
 
     def score_pairs(
         self, queries: Sequence[str], documents: Sequence[str], *, batch_size: int = 64

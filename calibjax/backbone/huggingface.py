@@ -9,7 +9,7 @@ import numpy as np
 
 from calibjax import textfiles
 from calibjax.backbone import config as configs
-from calibjax.backbone import weight_files, weights
+from calibjax.backbone import fused, weight_files, weights
 from calibjax.backbone.safetensors_file import SafetensorsFile
 from calibjax.errors import InputError, input_error
 
@@ -50,7 +50,8 @@ def open_checkpoint(directory: Path, *, tie_missing_head: bool = False) -> weigh
     def read(name: str) -> np.ndarray:
         return files[name].read(name)
 
-    return weights.Checkpoint(config, table, shapes, read, str(directory), frozenset(ignored))
+    checkpoint = weights.Checkpoint(config, table, shapes, read, str(directory), frozenset(ignored))
+    return fused.split(checkpoint) if config.model_type == "phi3" else checkpoint
 
 
 def read_config(directory: Path) -> Mapping[str, Any]:

@@ -6,19 +6,26 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
 
 from calibjax.backbone import lora, rope
 from calibjax.backbone.config import DecoderConfig
+from calibjax.backbone.quantize import SCALE
 
 # attend(q_BTHh, k_BTGh, v_BTGh) -> (out_BTHh, whatever the caller wants to keep of the layer).
 Attend = Callable[[jax.Array, jax.Array, jax.Array], tuple[jax.Array, Any]]
 
 
 class Linear(nnx.Module):
-    """y = x W + b with W stored [in, out]; b may be absent."""
+    """y = x W + b with W stored [in, out]; b may be absent.
+
+    An int8 W has a scale for every output (`backbone.quantize`).
+    """
 
     def __init__(self, arrays: Mapping[str, jax.Array], path: str) -> None:
         self.kernel = nnx.Param(arrays[f"{path}.kernel"])
+        scale = arrays.get(f"{path}.{SCALE}")
+        self.kernel_scale = None if scale is None else nnx.Param(scale)
         bias = arrays.get(f"{path}.bias")
         self.bias = None if bias is None else nnx.Param(bias)
 
@@ -63,7 +70,14 @@ def rms_norm(norm: RMSNorm, x: jax.Array, eps: float) -> jax.Array:
 
 def project(linear: Linear, name: str, x: jax.Array, adapted: lora.Layer | None) -> jax.Array:
     """Linear projection plus what the adapter adds to the projection called `name`."""
-    y = jnp.dot(x, linear.kernel[...])
+    if linear.kernel_scale is None:
+        y = jnp.dot(x, linear.kernel[...])
+    else:
+        y = jnp.dot(
+            x, linear.kernel[...].astype(x.dtype), preferred_element_type=jnp.float32
+        )
+        scale = linear.kernel_scale[...]
+        y = (y * scale.reshape((1,) * (y.ndim - 1) + scale.shape)).astype(x.dtype)
     if linear.bias is not None:
         bias = linear.bias[...]
         y = y + bias.reshape((1,) * (y.ndim - 1) + bias.shape)
@@ -83,7 +97,8 @@ def project_heads(
     q_BTHh = project(block.attention.q_proj, "q_proj", normed, adapted).reshape(shape)
     k_BTGh = project(block.attention.k_proj, "k_proj", normed, adapted).reshape(shape)
     v_BTGh = project(block.attention.v_proj, "v_proj", normed, adapted).reshape(shape)
-    return rope.rotate(q_BTHh, *tables), rope.rotate(k_BTGh, *tables), v_BTGh
+    rotated = rope.rotate(q_BTHh, *tables), rope.rotate(k_BTGh, *tables), v_BTGh
+    return checkpoint_name(rotated, "qkv")
 
 
 def finish_block(
@@ -94,11 +109,12 @@ def finish_block(
     adapted: lora.Layer | None,
 ) -> jax.Array:
     """Residual stream after the block, given its attention output."""
-    flat = mixed_BTHh.reshape(*x_BTD.shape[:2], -1)
+    flat = checkpoint_name(mixed_BTHh.reshape(*x_BTD.shape[:2], -1), "context")
     x_BTD = x_BTD + _scaled(config, project(block.attention.o_proj, "o_proj", flat, adapted))
     normed = rms_norm(block.mlp_norm, x_BTD, config.norm_eps)
     gate_BTF = project(block.mlp.gate_proj, "gate_proj", normed, adapted)
     up_BTF = project(block.mlp.up_proj, "up_proj", normed, adapted)
+    gate_BTF, up_BTF = checkpoint_name(gate_BTF, "gate"), checkpoint_name(up_BTF, "up")
     hidden_BTF = jax.nn.silu(gate_BTF) * up_BTF
     return x_BTD + _scaled(config, project(block.mlp.down_proj, "down_proj", hidden_BTF, adapted))
 

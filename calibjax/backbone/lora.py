@@ -128,7 +128,8 @@ def merged_kernel(kernel: jax.Array, a: jax.Array, b: jax.Array, scale: float) -
 def merge(module: Any, adapter: Adapter) -> Any:
     """A copy of the decoder with the adapter added to its kernels; all other leaves are shared.
 
-    The sum is taken in float32 and cast last: in bfloat16 a small change would vanish.
+    The sum is taken in float32 and cast last: in bfloat16 a small change would vanish. Raises
+    InputError for int8 kernels, in which it would vanish whatever the order.
     """
     merged = jax.tree.map(lambda leaf: leaf, module)
     for name in adapter.targets:
@@ -136,6 +137,9 @@ def merge(module: Any, adapter: Adapter) -> Any:
         attention, mlp = merged.blocks.attention, merged.blocks.mlp
         room = attention if hasattr(attention, name) else mlp
         old = getattr(room, name).kernel[...]
+        if old.dtype == jnp.int8:
+            fix = "merge into the decoder loaded without quantize"
+            raise input_error("kernel type", old.dtype, "floating-point weights", fix)
         new = merged_kernel(old, pair.a[...], pair.b[...], adapter.scale)
         getattr(room, name).kernel = nnx.Param(new.astype(old.dtype))
     return merged

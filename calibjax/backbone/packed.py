@@ -31,14 +31,16 @@ def packed_features(
     *,
     adapter: Adapter | None = None,
     dropout_key: jax.Array | None = None,
-    remat: bool = False,
+    remat: str = "none",
 ) -> jax.Array:
     """`features` of every document's whole sequence (prefix and document), [B, N, D].
 
     Equal in value and gradient to separate sequences (without dropout, which draws one mask for
     the prefix). float32. Places without a document hold some finite value.
     """
-    mask_B1TS = packed_mask(packed.segments_BT)[:, None]
+    places_B1T = packed.positions_BT[:, None]
+    near = attention.in_window(places_B1T, places_B1T, module.config.sliding_window)
+    mask_B1TS = packed_mask(packed.segments_BT)[:, None] & near
 
     def attend(q_BTHh: jax.Array, k_BTGh: jax.Array, v_BTGh: jax.Array) -> tuple[jax.Array, None]:
         k_B1GSh, v_B1GSh = (attention.heads_first(x[:, None]) for x in (k_BTGh, v_BTGh))

@@ -1,4 +1,4 @@
-"""A copy of a tokenizer that knows no added token, so that text can never become one."""
+"""Copies of a tokenizer: one that knows no added token, one that puts no mark before a text."""
 
 import json
 import secrets
@@ -25,11 +25,44 @@ def without_added_tokens(tokenizer: tokenizers.Tokenizer) -> tuple[tokenizers.To
     return plain, {number for text, number in added.items() if text != kept}
 
 
+def without_prefix(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """The tokenizer for texts that continue another, itself where that makes no difference.
+
+    Tokenizers made from SentencePiece (Llama 2, Mistral) put a space before every text; before a
+    part of a prompt it would be a second space, or one inside a word.
+    """
+    steps = [step for step in (tokenizer.normalizer, tokenizer.pre_tokenizer) if step is not None]
+    nested = [one for step in steps for one in _nested(json.loads(step.__getstate__()))]
+    if not any(map(_prefixes, nested)):
+        return tokenizer
+    spec = json.loads(tokenizer.to_str())
+    for place, several in (("normalizer", "normalizers"), ("pre_tokenizer", "pretokenizers")):
+        kept = [_unprefixed(s) for s in _nested(spec[place] or {}) if s.get("type") != "Prepend"]
+        spec[place] = {"type": "Sequence", several: kept} if any(kept) else None
+    return tokenizers.Tokenizer.from_str(json.dumps(spec))
+
+
+def _unprefixed(step: dict[str, Any]) -> dict[str, Any]:
+    if step.get("type") == "Metaspace":
+        return step | {"prepend_scheme": "never"}
+    return step | {"add_prefix_space": False} if "add_prefix_space" in step else step
+
+
+def _nested(step: dict[str, Any]) -> list[dict[str, Any]]:
+    """The step, or the steps of a sequence."""
+    return step.get("pretokenizers") or step.get("normalizers") or [step]
+
+
+def _prefixes(step: dict[str, Any]) -> bool:
+    if step.get("type") == "Metaspace":
+        return step.get("prepend_scheme") != "never"
+    return step.get("type") == "Prepend" or bool(step.get("add_prefix_space"))
+
+
 def _is_byte_level(spec: dict[str, Any]) -> bool:
     """Whether every character maps to letters of the byte alphabet: then no text is unknown."""
     steps = [spec.get("pre_tokenizer") or {}, spec.get("normalizer") or {}]
-    nested = [s for step in steps for s in step.get("pretokenizers", step.get("normalizers", []))]
-    return any(step.get("type") == "ByteLevel" for step in steps + nested)
+    return any(one.get("type") == "ByteLevel" for step in steps for one in _nested(step))
 
 
 def _remove(model: dict[str, Any], added: set[str], byte_level: bool) -> str | None:

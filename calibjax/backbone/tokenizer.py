@@ -7,7 +7,7 @@ from typing import Any, cast, overload
 import tokenizers
 
 from calibjax.backbone import chat_template, tokenizer_files
-from calibjax.backbone.plain_tokenizer import without_added_tokens
+from calibjax.backbone.plain_tokenizer import without_added_tokens, without_prefix
 from calibjax.errors import input_error
 
 Part = str | Sequence[int]
@@ -28,7 +28,9 @@ class Tokenizer:
     ) -> None:
         self.name = name
         self._full = parts.tokenizer
-        self._plain, control = without_added_tokens(parts.tokenizer)
+        # Every part of a prompt but the first continues another.
+        self._continuing = without_prefix(parts.tokenizer)
+        self._plain, control = without_added_tokens(self._continuing)
         self.control_ids = frozenset(control)
         self.vocab_size = max(self._full.get_vocab(with_added_tokens=True).values()) + 1
         self.bos_id = self._special_id(parts, "bos_token")
@@ -160,10 +162,13 @@ class Tokenizer:
             )
         if not roles:
             raise input_error("messages", "[]", "at least one message")
-        frame: list[list[int] | int] = [
-            self._full.encode(part, add_special_tokens=False).ids if isinstance(part, str) else part
-            for part in chat_template.skeleton(self._template, roles)
-        ]
+        frame: list[list[int] | int] = []
+        for number, part in enumerate(chat_template.skeleton(self._template, roles)):
+            if isinstance(part, str):
+                tokenizer = self._continuing if number else self._full
+                frame.append(tokenizer.encode(part, add_special_tokens=False).ids)
+            else:
+                frame.append(part)
         if not frame or isinstance(frame[0], int):
             frame.insert(0, [])
         head = frame[0]

@@ -1,6 +1,6 @@
 """From a checkpoint's tensors to our parameters: names, orders, shapes, types."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,10 +88,8 @@ class Checkpoint:
     ignored: frozenset[str] = frozenset()
 
 
-def assemble(
-    checkpoint: Checkpoint, dtype: Any, put: Callable[[np.ndarray], Any]
-) -> dict[str, Any]:
-    """Arrays by our path, in `dtype`, each handed to `put` as soon as it is whole.
+def assemble(checkpoint: Checkpoint, dtype: Any) -> Iterator[tuple[str, np.ndarray]]:
+    """Our paths and their arrays in `dtype`, one at a time.
 
     Raises InputError that lists the missing, unknown or misshapen tensors before reading any.
     """
@@ -108,15 +106,13 @@ def assemble(
     }
     _check_names(checkpoint, [name for names in sources.values() for name in names])
     _check_shapes(checkpoint, sources)
-    arrays = {}
     for path, shape in parameter_shapes(config).items():
         whole = np.empty(shape, dtype)
         rows = whole if path.startswith("blocks.") else whole[None]
         for row, name in zip(rows, sources[path], strict=True):
             value = checkpoint.read(name)
             row[...] = value.T if path.endswith(".kernel") else value
-        arrays[path] = put(whole)
-    return arrays
+        yield path, whole
 
 
 def _source_names(checkpoint: Checkpoint, path: str) -> list[str]:
@@ -136,10 +132,10 @@ def _check_names(checkpoint: Checkpoint, expected: list[str]) -> None:
     unknown = [name for name in checkpoint.shapes if name not in wanted]
     faults = []
     if missing:
-        faults.append(f"{len(missing)} tensors missing: {_listed(missing)}")
+        faults.append(f"{len(missing)} tensors missing: {listed(missing)}")
     if unknown:
-        listed = _listed(map(repr, unknown))
-        faults.append(f"{len(unknown)} tensors that the configuration has no place for: {listed}")
+        names = listed(map(repr, unknown))
+        faults.append(f"{len(unknown)} tensors that the configuration has no place for: {names}")
     if faults:
         fix = "use the weights and the configuration of one model"
         raise InputError(f"{checkpoint.where}: {'; '.join(faults)}; fix: {fix}")
@@ -156,11 +152,12 @@ def _check_shapes(checkpoint: Checkpoint, sources: Mapping[str, list[str]]) -> N
                 faults.append(f"{name} has shape {list(found)}, expected {list(expected)}")
     if faults:
         raise InputError(
-            f"{checkpoint.where}: {_listed(faults, ', ')}; fix: is config.json of this model?"
+            f"{checkpoint.where}: {listed(faults, ', ')}; fix: is config.json of this model?"
         )
 
 
-def _listed(names: Iterable[str], separator: str = ", ") -> str:
+def listed(names: Iterable[str], separator: str = ", ") -> str:
+    """The first few names, and how many more there are."""
     names = list(names)
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return separator.join(names[:_MOST_NAMES]) + more

@@ -98,8 +98,13 @@ def bucket_of(group: Group, edges: tuple[int, ...]) -> int:
     return next(edge for edge in edges if edge >= group.length)
 
 
-def plan_passes(groups: Sequence[Group], tokens_per_pass: int) -> list[BatchPlan]:
-    """Batches over all groups, each of about `tokens_per_pass` tokens, the longest rows first."""
+def plan_passes(
+    groups: Sequence[Group], tokens_per_pass: int, shards: int = 1
+) -> list[BatchPlan]:
+    """Batches over all groups, each of about `tokens_per_pass` tokens, the longest rows first.
+
+    shards: devices that divide a batch; each gets as many tokens, and the same number of groups.
+    """
     edges = bucket_edges(group.length for group in groups)
     members: dict[int, list[int]] = {edge: [] for edge in edges}
     for number, group in enumerate(groups):
@@ -108,7 +113,8 @@ def plan_passes(groups: Sequence[Group], tokens_per_pass: int) -> list[BatchPlan
     for edge in sorted(members, reverse=True):
         numbers = members[edge]
         # At most the power of two above what there is, so that small calls share programs.
-        size = min(max(1, tokens_per_pass // edge), 1 << (len(numbers) - 1).bit_length())
+        most = 1 << (-(-len(numbers) // shards) - 1).bit_length()
+        size = shards * min(max(1, tokens_per_pass // edge), most)
         for start in range(0, len(numbers), size):
             plans.append(BatchPlan(edge, size, tuple(numbers[start : start + size])))
     return plans

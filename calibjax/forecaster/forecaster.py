@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -77,14 +77,19 @@ class Forecaster:
         seed: int = 0,
         out: str | os.PathLike | None = None,
         resume: bool = False,
+        frozen: Callable[[], tuple[np.ndarray, np.ndarray]] | None = None,
+        engine: Any = None,
     ) -> Any:
         """Train on labelled rows; the step with the lowest validation loss is kept.
 
         validation: rows of other questions (None: a seeded fifth of the questions of `rows`). out:
         where metrics.jsonl and checkpoint/ go (None: nothing is written); resume: go on from the
-        newest good checkpoint there. Returns a `training.fit.FitReport`.
+        newest good checkpoint there. frozen: gives `training.fit.frozen_features` of rows and
+        validation rows, for several methods on the same rows. engine: a `training.engine.Engine`
+        (remat, checkpoints, trackers). Returns a `training.fit.FitReport`.
         """
         from calibjax.forecaster.saving import describe
+        from calibjax.training.engine import Engine
         from calibjax.training.fit import fit
 
         self.model, report = fit(
@@ -96,7 +101,9 @@ class Forecaster:
             seed=seed,
             out=out,
             resume=resume,
+            frozen=frozen,
             info=describe(self),
+            engine=engine or Engine(),
         )
         return report
 
@@ -115,7 +122,7 @@ class Forecaster:
         shape = (len(queries), max(map(len, documents), default=0), self.decoder.config.hidden_size)
         features_QKD = np.full(shape, np.nan, np.float32)
         if places:
-            groups = make_groups(prefixes, suffixes, max_documents=_DOCUMENTS_PER_ROW)
+            groups = make_groups(prefixes, suffixes, max_documents=DOCUMENTS_PER_ROW)
             features_QKD[tuple(np.array(places).T)] = extract_features(
                 self.decoder.module, self.model.adapter, groups, num_rows=len(places)
             )
@@ -168,6 +175,27 @@ class Forecaster:
 
         return load(path, backbone)
 
+    def save_peft(self, path: str | os.PathLike) -> None:
+        """Write the adapter in Hugging Face PEFT's layout, and the head beside it.
+
+        path: a new directory, or an earlier one of the same kind to replace. PyTorch's PEFT loads
+        the adapter onto the base model; the head's files are not in its way.
+        """
+        from calibjax.forecaster.interchange import save_peft
+
+        save_peft(self, path)
+
+    def load_peft(self, path: str | os.PathLike) -> "Forecaster":
+        """Take over adapter, head, preset and method from a directory in PEFT's layout.
+
+        The adapter may have been trained on by PEFT. Returns this forecaster. Raises InputError
+        when the head is missing, a file is damaged, or the decoder is not the one trained on.
+        """
+        from calibjax.forecaster.interchange import load_peft
+
+        load_peft(self, path)
+        return self
+
     def with_preset(self, **changes: Any) -> "Forecaster":
         """A copy that shares parameters but reads other preset fields (not the model's shape)."""
         copy = object.__new__(Forecaster)
@@ -209,7 +237,7 @@ class Forecaster:
 
 
 # Documents of a query in one row: they share its prefix, but attention is wasted on their pairs.
-_DOCUMENTS_PER_ROW = 5
+DOCUMENTS_PER_ROW = 5
 
 
 @partial(jax.jit, static_argnums=(0, 1))

@@ -56,7 +56,7 @@ def load(path: str | os.PathLike, backbone: Decoder | str) -> "Forecaster":
     directory = _find(Path(path))
     manifest = read_manifest(directory)
     decoder = load_decoder(backbone) if isinstance(backbone, str) else backbone
-    _check_backbone(directory, manifest["backbone"], decoder)
+    check_backbone(directory, manifest["backbone"], decoder)
     # The saved preset is already the method's variant.
     forecaster = Forecaster(decoder, Preset(**manifest["preset"]), key=jax.random.key(0))
     forecaster.method = manifest["method"]
@@ -81,7 +81,7 @@ def _find(path: Path) -> Path:
     raise input_error("forecaster", path, "a directory with manifest.json or checkpoint steps")
 
 
-def _check_backbone(directory: Path, trained_on: Mapping[str, Any], decoder: Decoder) -> None:
+def check_backbone(directory: Path, trained_on: Mapping[str, Any], decoder: Decoder) -> None:
     if trained_on["sha256"] != decoder.sha256:
         raise InputError(
             f"backbone={decoder.source} (sha256 {decoder.sha256}): expected the weights that"
@@ -90,9 +90,11 @@ def _check_backbone(directory: Path, trained_on: Mapping[str, Any], decoder: Dec
         )
 
 
-def card(info: Mapping[str, Any]) -> str:
-    """README.md of a saved forecaster."""
+def card(info: Mapping[str, Any], *, loaded_by: str | None = None) -> str:
+    """README.md of a saved forecaster; loaded_by: the line of Python that loads it."""
     preset, backbone = info["preset"], info["backbone"]
+    if loaded_by is None:
+        loaded_by = f'forecaster = Forecaster.load("PATH", backbone="{backbone["source"]}")'
     return f"""# A calibjax forecaster
 
 Forecasts the probability that a user at a given temperature decides correctly after reading a
@@ -105,7 +107,7 @@ It needs the decoder it was trained on: `{backbone["source"]}`, sha256 `{backbon
 ```python
 from calibjax.forecaster import Forecaster
 
-forecaster = Forecaster.load("PATH", backbone="{backbone["source"]}")
+{loaded_by}
 forecaster.score(["query"], [[{{"title": "Title", "text": "Text"}}]])
 ```
 

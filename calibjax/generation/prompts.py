@@ -19,9 +19,9 @@ NO_ANSWER = "no answer"
 # One letter per point of the 0-10 scale: "10" is two tokens in many vocabularies, letters are one.
 NUMBER_CLASSES = tuple("ABCDEFGHIJK")
 
-_READER = "You answer from the passage you are given, briefly."
+_READER = "You answer questions from a passage in a few words."
 _USER = (
-    "You answer questions in one to three words, with the help of a note that another model wrote. "
+    "You answer questions in a few words, with the help of a note that another model wrote. "
     f'If you cannot tell, reply "{NO_ANSWER}".'
 )
 _ANSWERER = (
@@ -47,13 +47,12 @@ def guidance_messages(query: str, document: str | Sequence[int]) -> list[Message
 
     document: `passage_text`, or its token ids when the caller has cut it to a length.
     """
-    instruction = (
-        "Read the passage and reply to the request in one short sentence.\n\n"
-        f"Request: {query}\n\nPassage: "
-    )
+    # The query comes twice: before the passage, so that all passages of a query share those tokens,
+    # and after it, where a small reader looks for what to do.
+    cue = f"\n\n{query} Answer in a few words."
     return [
         {"role": "system", "content": _READER},
-        {"role": "user", "content": [instruction, document, "\n\nReply:"]},
+        {"role": "user", "content": [f"Question: {query}\n\nPassage:\n", document, cue]},
     ]
 
 
@@ -65,21 +64,13 @@ def decision_messages(
     options: Sequence[str] = (),
 ) -> list[Message]:
     """What the user model U decides on x from: z and, if shown, the confidence c in [0, 1]."""
-    note = "" if confidence is None else f"\nConfidence (0-100): {100 * confidence:.2f}"
+    # The confidence stands beside the note it is about: after it, a small model answers with it.
+    sure = "" if confidence is None else f" (confidence {100 * confidence:.2f} of 100)"
     choices = "".join(f"\n{chr(65 + i)}. {option}" for i, option in enumerate(options))
-    cue = "Letter of the answer" if options else "Short answer"
+    cue = "\nReply with the letter of the answer." if options else " Answer in a few words."
     return [
         {"role": "system", "content": _USER},
-        {
-            "role": "user",
-            "content": [
-                "Question: ",
-                question,
-                f"{choices}\nNote: ",
-                guidance,
-                f"{note}\n{cue}:",
-            ],
-        },
+        {"role": "user", "content": [f"Note{sure}:\n", guidance, "\n\n", question, choices + cue]},
     ]
 
 
@@ -199,6 +190,53 @@ def verbal_number_messages(question: str, guidance: str, decision: str) -> list[
                 decision,
                 "\n\nHow likely is the proposed answer to be correct, from 0 (impossible) to 10 "
                 f"(certain)? Reply with one letter: {legend}.",
+            ],
+        },
+    ]
+
+
+# What a judge of passages can say, from 2 (supports) to 0 (none).
+JUDGE_CLASSES = ("A", "B", "C")
+
+
+def judge_messages(question: str, bridge: str, document: str | Sequence[int]) -> list[Message]:
+    """Ask a judge how far a passage supports an answer, given what the first hop has found.
+
+    document: as for `guidance_messages`. The answer is one of `JUDGE_CLASSES`.
+    """
+    return [
+        {"role": "system", "content": "You judge passages. You reply with one letter."},
+        {
+            "role": "user",
+            "content": [
+                "How much does the passage help to answer the question? A = it states a fact that "
+                "the answer needs, B = it is about the same topic, C = it does not help.\n\n"
+                "Question: ",
+                question,
+                "\nAlready found: ",
+                bridge,
+                "\n\nPassage: ",
+                document,
+                "\n\nLetter:",
+            ],
+        },
+    ]
+
+
+def bridge_messages(question: str, document: str | Sequence[int]) -> list[Message]:
+    """Ask the reader for search queries of a second hop, one a line."""
+    return [
+        {"role": "system", "content": "You write search queries."},
+        {
+            "role": "user",
+            "content": [
+                "The passage answers a part of the question. Write up to three short queries, one "
+                "a line, that search for what is still missing. Each names a person, place or "
+                "thing from the passage.\n\nQuestion: ",
+                question,
+                "\n\nPassage: ",
+                document,
+                "\n\nQueries:",
             ],
         },
     ]

@@ -35,6 +35,11 @@ class Sampler:
         self._adapter = adapter
 
     @property
+    def decoder(self) -> Decoder:
+        """The model itself, for read-outs that need no generation."""
+        return self._decoder
+
+    @property
     def tokenizer(self) -> Tokenizer:
         return self._decoder.tokenizer
 

@@ -1,5 +1,6 @@
 """The whole job in one call: label, train, answer, and an honest table of all methods."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from calibjax import storage
 from calibjax.backbone import Decoder
@@ -25,6 +27,7 @@ from calibjax.records import Question, SupervisionRow
 from calibjax.supervision.asking import Model
 from calibjax.supervision.labels import Labelled, Labeller, Settings, fold_in, sample_questions
 from calibjax.supervision.queries import write_queries
+from calibjax.training.fit import Frozen, frozen_features
 
 StageTimer = Callable[[str], AbstractContextManager[None]]
 
@@ -52,7 +55,7 @@ class Size:
 
 
 SIZES = {
-    "default": Size(72, 24, 72, 5, 3, 5, 3, 18, 0.1, 2000),
+    "default": Size(190, 20, 96, 4, 2, 4, 2, 4, 0.1, 2000),
     "smoke": Size(8, 3, 6, 3, 2, 2, 2, 2, 0.1, 200),
 }
 
@@ -80,9 +83,10 @@ def run(job: Job, size: Size, directory: Path, stage: StageTimer) -> dict[str, A
     with stage("label"):
         train, validation = label(job, size, reader, directory)
     forecasters = {}
+    frozen = functools.cache(lambda: features(job, train, validation))
     for method in FORECASTERS:
         with stage(f"train_{method}"):
-            forecasters[method] = fit(job, size, method, train, validation, directory)
+            forecasters[method] = fit(job, size, method, train, validation, frozen, directory)
     with stage("score"):
         arms = comparison.make_arms(
             job.test, _selectors(job, size, reader, forecasters), job.seed
@@ -126,15 +130,30 @@ def label(job: Job, size: Size, reader: Model, directory: Path) -> tuple[Labelle
     return made[0], made[1]
 
 
+def features(job: Job, train: Labelled, validation: Labelled) -> tuple[np.ndarray, np.ndarray]:
+    """Features of the frozen decoder, from which the heads of all methods start."""
+    preset = get_preset(job.preset)
+    return (
+        frozen_features(job.decoder, preset, train.rows),
+        frozen_features(job.decoder, preset, validation.rows),
+    )
+
+
 def fit(
-    job: Job, size: Size, method: str, train: Labelled, validation: Labelled, directory: Path
+    job: Job,
+    size: Size,
+    method: str,
+    train: Labelled,
+    validation: Labelled,
+    frozen: Frozen,
+    directory: Path,
 ) -> Forecaster:
     """A trained forecaster; both methods start from the same key and see the same rows."""
     preset = replace(
         get_preset(job.preset),
         steps=size.steps,
         warmup_steps=size.steps // 10,
-        num_evaluations=min(3, size.steps),  # each costs a pass over the validation rows
+        num_evaluations=1,  # each costs a pass over the validation rows
     )
     forecaster = Forecaster(job.decoder, preset, key=jax.random.key(job.seed), method=method)
     forecaster.fit(
@@ -143,6 +162,7 @@ def fit(
         seed=job.seed,
         out=directory / method,
         resume=True,
+        frozen=frozen,
     )
     return forecaster
 

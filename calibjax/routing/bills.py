@@ -26,11 +26,13 @@ def cost_models(
     models = {}
     if outcomes.tokens:
         mean = {kind: float(column[judged].mean()) for kind, column in outcomes.tokens.items()}
+        arms = [
+            float(costs.token_cost(mean[f"{arm}_prompt"], mean[f"{arm}_output"], prices))
+            for arm in ("without", "with")
+        ]
         models["tokens"] = costs.CostModel(
-            *(
-                float(costs.token_cost(mean[f"{arm}_prompt"], mean[f"{arm}_output"], prices))
-                for arm in ("without", "with")
-            ),
+            arms[0],
+            arms[1],
             prices.retrieval,
             prices.retrieval,
             reuse_draft=reuse_draft,

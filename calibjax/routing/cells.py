@@ -22,7 +22,8 @@ def cell(estimate: Any, low: Any = None, high: Any = None, reason: str | None = 
 
 def cell_at(interval: Interval, *place: int, shift: float = 0.0) -> Cell:
     """The cell of one place of an `Interval` of arrays."""
-    return cell(*(float(np.asarray(x)[place]) + shift for x in interval[:3]))
+    estimate, low, high = (float(np.asarray(x)[place]) + shift for x in interval[:3])
+    return cell(estimate, low, high)
 
 
 def by_budget(budgets: Sequence[float], values: Iterable[Any]) -> dict[str, Any]:

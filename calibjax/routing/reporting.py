@@ -29,7 +29,7 @@ def build(
 ) -> dict[str, Any]:
     """The report: without a split column figures are means over splits, {estimate, low, high};
     with one they are plain numbers of that split, with the intervals beside them."""
-    judged = np.asarray(study.splits.test).any(axis=0)
+    judged: np.ndarray = np.any(np.asarray(study.splits.test), axis=0)
     models, reason = cost_models(outcomes, judged, prices, reuse_draft, reuse_probe)
     report: dict[str, Any] = {
         "never": cell_at(study.ends, 0),

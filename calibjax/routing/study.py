@@ -119,8 +119,14 @@ def resampling_key(settings: Settings) -> jax.Array:
     return jax.random.fold_in(jax.random.key(settings.seed), 1)
 
 
-_ROUTER_LED = ("exact", "deployable", "exact_interval", "intervals", "exact_times_used")
-_ROUTER_LED += ("times_used",)
+_ROUTER_LED = (
+    "exact",
+    "deployable",
+    "exact_interval",
+    "intervals",
+    "exact_times_used",
+    "times_used",
+)
 
 
 def _of_routers(study: FrontierStudy, action: Any, *others: FrontierStudy) -> FrontierStudy:
@@ -203,4 +209,4 @@ def _by_row(times: Any) -> np.ndarray:
 
 
 def _cut(found: Interval, start: int, stop: int | None, shape: tuple[int, ...]) -> Interval:
-    return Interval(*(np.asarray(x)[start:stop].reshape(shape) for x in found))
+    return Interval._make(np.asarray(x)[start:stop].reshape(shape) for x in found)

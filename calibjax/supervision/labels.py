@@ -23,7 +23,7 @@ from calibjax.textfiles import Rejected, RowFault
 
 GUIDANCE_TOKENS = 48
 # A decision is a few words; what a small model adds after them only costs time.
-DECISION_TOKENS = 24
+DECISION_TOKENS = 16
 T_MIN, T_MAX = 1.0, 2.0
 
 
@@ -95,7 +95,7 @@ class Labeller:
         answerable = [question for question in questions if question.answers]
         written = self.queries(answerable)
         pairs = choose_pairs(answerable, written.texts, retriever, passages, self.settings)
-        guidance = self.guidance(pairs)
+        guidance, n_cut = self.guidance(pairs)
         shown = confidence(pairs) if confidence else [None] * len(pairs)
         decisions = self.decisions(pairs, guidance, shown)
         verdicts = self.verdicts(pairs, decisions)
@@ -116,6 +116,7 @@ class Labeller:
             "n_without_hits": len(answerable) - len({pair.question.id for pair in pairs}),
             "n_rows": len(rows),
             "n_rejected": len(rejected),
+            "n_cut_documents": n_cut,
             "n_empty_guidance": sum(z.texts == [""] for z in guidance),
             "queries": written.counts,
             "labels": label_summary(rows, self.settings.draws),
@@ -138,16 +139,16 @@ class Labeller:
         texts = [reply.texts[0] if reply.texts else "" for reply in replies]
         return queries.write_queries(questions, writer, texts)
 
-    def guidance(self, pairs: Sequence[Pair]) -> list[Reply]:
-        """(q, d) -> z, greedy."""
-        asked = []
-        for pair in pairs:
-            document, _ = cut_document(
-                self.reader, pair.passage, self.settings.max_document_tokens
-            )
-            messages = prompts.guidance_messages(pair.query, document)
-            asked.append(Asked(pair.question.id, pair.passage.id, messages))
-        return generate(self.reader, self.stages["guidance"], asked, Sampling(GUIDANCE_TOKENS))
+    def guidance(self, pairs: Sequence[Pair]) -> tuple[list[Reply], int]:
+        """(q, d) -> z, greedy; and how many documents were cut to max_document_tokens for it."""
+        limit = self.settings.max_document_tokens
+        cut = [cut_document(self.reader, pair.passage, limit) for pair in pairs]
+        asked = [
+            Asked(pair.question.id, pair.passage.id, prompts.guidance_messages(pair.query, text))
+            for pair, (text, _) in zip(pairs, cut)
+        ]
+        replies = generate(self.reader, self.stages["guidance"], asked, Sampling(GUIDANCE_TOKENS))
+        return replies, sum(is_cut for _, is_cut in cut)
 
     def decisions(
         self, pairs: Sequence[Pair], guidance: Sequence[Reply], shown: Sequence[float | None]

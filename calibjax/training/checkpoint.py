@@ -1,14 +1,17 @@
 """Checkpoints that are whole and true, or not there: orbax behind one small class.
 
 orbax makes a checkpoint whole or invisible but does not notice a changed byte. So each step
-directory holds `manifest.json` with size and SHA-256 of every file; a step is verified before it is
-read and before an older one is deleted for it.
+directory holds `manifest.json` with size and SHA-256 of every file and of itself; a step is
+verified before it is read and before an older one is deleted for it.
 """
 
+import errno
 import math
 import os
 import shutil
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +21,14 @@ from absl import logging
 from flax import traverse_util
 
 from calibjax import storage, textfiles
-from calibjax.training.state import named_leaves, with_leaves
+from calibjax.errors import input_error
+from calibjax.training import distributed
+from calibjax.trees import named_leaves, with_leaves
 
-FORMAT_VERSION = 1
+# 2: the manifest holds its own hash.
+FORMAT_VERSION = 2
+# What a full disk, a quota and a limit on file sizes are called.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MANIFEST = "manifest.json"
 _ARRAYS = "state"
 
@@ -33,11 +41,18 @@ class Checkpoints:
     """The steps under one directory: `<directory>/<step>/{state/, manifest.json}`.
 
     keep: how many of the newest steps stay, beside the best one by `metric` (lower is better).
+    asynchronous: the copy to disk goes on while training does; what goes wrong with it is raised by
+    the next `save` or `wait`, so no more than one save interval is trained in vain. With several
+    processes all make the same calls, and process 0 writes.
     """
 
-    def __init__(self, directory: str | os.PathLike, *, keep: int = 2):
+    def __init__(
+        self, directory: str | os.PathLike, *, keep: int = 2, asynchronous: bool = False
+    ):
         self.directory = Path(directory).absolute()  # orbax takes no relative paths
         self.keep = keep
+        self.asynchronous = asynchronous
+        self._writing: Future[None] | None = None
 
     def steps(self) -> list[int]:
         """Step numbers that have a directory, whole or not, ascending."""
@@ -46,18 +61,69 @@ class Checkpoints:
         return sorted(int(path.name) for path in self.directory.iterdir() if path.name.isdigit())
 
     def save(self, step: int, state: Any, *, info: Mapping[str, Any], metric: float | None) -> Path:
-        """Write, verify by reading back, then drop what is no longer kept. Blocks until done."""
+        """Write, verify by reading back, then drop what is no longer kept.
+
+        Raises OSError (ENOSPC) for a full disk, after one more try with only the newest and the
+        best step kept.
+        """
+        self.wait()
         path = self.directory / str(step)
-        if path.exists() and find_fault(path) is None:
-            # Written before: by a signal in mid-validation, or by a run that is being repeated.
-            if metric is None or self._metric(step) < math.inf:
-                return path
-        write_arrays(path, state, info={**info, "step": step, "metric": metric})
+        if distributed.agree(self._is_done(path, metric)):
+            return path
+        info = {**info, "step": step, "metric": metric}
+        arrays = _host_arrays(path, state)
+        if self.asynchronous:
+            finish = _begin(path, arrays, info=info)
+            self._writing = Future()
+            arguments = (self._writing, lambda: self._finish(path, finish))
+            threading.Thread(target=_settle, args=arguments, name="checkpoint").start()
+            return path
+        try:
+            self._finish(path, _begin(path, arrays, info=info))
+        except Exception as error:
+            if not is_full(error):
+                raise
+            self._make_room(path, arrays, info, error)
+        return path
+
+    def wait(self) -> None:
+        """Returns when nothing is being written; raises what went wrong with the last save."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            try:
+                writing.result()
+            except Exception as error:
+                if is_full(error):
+                    raise _full(self.directory, 0, error) from None
+                raise
+
+    def _is_done(self, path: Path, metric: float | None) -> bool:
+        """Written before: by a signal in mid-validation, or by a run that is being repeated."""
+        if not path.exists() or find_fault(path) is not None:
+            return False
+        return metric is None or self._metric(int(path.name)) < math.inf
+
+    def _finish(self, path: Path, finish: Callable[[], None]) -> None:
+        finish()
+        if not distributed.is_primary():
+            return
         fault = find_fault(path)
         if fault:
             raise CheckpointError(f"checkpoint={path}: {fault} right after it was written")
-        self._prune()
-        return path
+        self._prune(self.keep)
+
+    def _make_room(self, path: Path, arrays: Any, info: Any, error: Exception) -> None:
+        """Another try with fewer old steps; with several processes the others are not asked."""
+        self.remove_temporary()
+        needed = _bytes_needed(arrays)
+        if distributed.is_joined() or not self.steps():
+            raise _full(path, needed, error) from None
+        self._prune(1)
+        try:
+            self._finish(path, _begin(path, arrays, info=info))
+        except Exception as again:
+            self.remove_temporary()
+            raise (_full(path, needed, again) if is_full(again) else again) from None
 
     def restore(self, template: Any) -> tuple[Any, dict[str, Any]]:
         """The newest good step as a tree like `template` (arrays or ShapeDtypeStructs), and its
@@ -76,21 +142,26 @@ class Checkpoints:
 
     def remove_temporary(self) -> None:
         """Delete what a killed save left behind."""
-        for path in self.directory.glob("*.tmp"):
-            shutil.rmtree(path, ignore_errors=True)
+        if distributed.is_primary():
+            for path in self.directory.glob("*.tmp"):
+                shutil.rmtree(path, ignore_errors=True)
 
     def _first_good(self, candidates: list[int]) -> Path:
-        faults: list[str] = []
-        for step in candidates:
-            path = self.directory / str(step)
-            fault = find_fault(path)
+        """Process 0 looks and tells: file systems may show the others another state."""
+        found, faults = -1, []
+        for step in candidates if distributed.is_primary() else ():
+            fault = find_fault(self.directory / str(step))
             if fault is None:
-                for bad in faults:
-                    logging.warning("%s; using step %d", bad, step)
-                return path
-            faults.append(f"checkpoint={path}: {fault}")
-        reason = "; ".join(faults) if faults else f"checkpoint={self.directory}: no step found"
-        raise CheckpointError(f"{reason}; no good checkpoint left")
+                found = step
+                break
+            faults.append(f"checkpoint={self.directory / str(step)}: {fault}")
+        found = distributed.agree(found)
+        if found < 0:
+            reason = "; ".join(faults) if faults else f"checkpoint={self.directory}: no step found"
+            raise CheckpointError(f"{reason}; no good checkpoint left")
+        for bad in faults:
+            logging.warning("%s; using step %d", bad, found)
+        return self.directory / str(found)
 
     def _metric(self, step: int) -> float:
         try:
@@ -99,29 +170,63 @@ class Checkpoints:
             return math.inf
         return math.inf if metric is None else float(metric)
 
-    def _prune(self) -> None:
+    def _prune(self, keep: int) -> None:
         steps = self.steps()
         best = min(steps, key=lambda step: (self._metric(step), -step))
-        for step in steps[: -self.keep]:
+        for step in steps[:-keep]:
             if step != best:
                 shutil.rmtree(self.directory / str(step))
 
 
 def write_arrays(path: Path, tree: Any, *, info: Mapping[str, Any]) -> None:
     """Write the leaves of `tree` and a manifest to directory `path`, atomically."""
-    from orbax.checkpoint import v1 as ocp
+    _begin(path, _host_arrays(path, tree), info=info)()
 
+
+def _host_arrays(path: Path, tree: Any) -> dict[str, np.ndarray]:
+    """Copies of the leaves by name: the next step may take the device's buffers for itself."""
     leaves = named_leaves(tree)
-    bad = [name for name, leaf in leaves.items() if not _finite(leaf)]
+    arrays = {name: np.array(jax.device_get(leaf)) for name, leaf in leaves.items()}
+    bad = [name for name, array in arrays.items() if not _finite(array)]
     if bad:
         raise CheckpointError(f"checkpoint={path}: {bad[0]} is not finite; nothing was written")
+    return arrays
+
+
+def _begin(
+    path: Path, arrays: Mapping[str, np.ndarray], *, info: Mapping[str, Any]
+) -> Callable[[], None]:
+    """Starts the write, all processes together; the function that is returned ends it, alone."""
+    from orbax.checkpoint import v1 as ocp
+
     temporary = path.with_name(f"{path.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    ocp.save(temporary / _ARRAYS, traverse_util.unflatten_dict(leaves, sep="/"))
+    if distributed.is_primary():
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        needed = _bytes_needed(arrays)
+        if shutil.disk_usage(temporary).free < needed:  # orbax would tell it in pages
+            shutil.rmtree(temporary)
+            raise _full(path, needed, OSError(errno.ENOSPC, ""))
+    distributed.barrier("checkpoint directory")
+    tree = traverse_util.unflatten_dict(dict(arrays), sep="/")
+    response = ocp.save_async(temporary / _ARRAYS, tree)
+
+    def finish() -> None:
+        response.result()
+        if distributed.is_primary():
+            _publish(path, temporary, arrays, info)
+
+    return finish
+
+
+def _publish(
+    path: Path, temporary: Path, arrays: Mapping[str, np.ndarray], info: Mapping[str, Any]
+) -> None:
+    """Manifest, fsync, rename: before the rename there is no checkpoint, after it a whole one."""
     files = {name: _fingerprint(temporary / name) for name in _files(temporary)}
-    arrays = {name: _signature(leaf) for name, leaf in leaves.items()}
-    manifest = {"format": FORMAT_VERSION, **info, "arrays": arrays, "files": files}
+    signatures = {name: _signature(array) for name, array in arrays.items()}
+    manifest = {"format": FORMAT_VERSION, **info, "arrays": signatures, "files": files}
+    manifest["sha256"] = storage.sha256_json(manifest)
     storage.write_json(temporary / _MANIFEST, manifest)
     for name in files:
         _fsync(temporary / name)
@@ -131,6 +236,49 @@ def write_arrays(path: Path, tree: Any, *, info: Mapping[str, Any]) -> None:
     os.replace(temporary, path)
     _fsync(path.parent)
     shutil.rmtree(aside, ignore_errors=True)
+
+
+def _settle(future: "Future[None]", work: Callable[[], None]) -> None:
+    try:
+        work()
+    except BaseException as error:
+        future.set_exception(error)
+    else:
+        future.set_result(None)
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether a write failed for want of room; orbax tells it in words alone."""
+    if isinstance(error, OSError) and error.errno in FULL:
+        return True
+    texts = ("No space left", "File too large", "quota exceeded", "RESOURCE_EXHAUSTED")
+    return any(text in str(error) for text in texts)
+
+
+def _bytes_needed(arrays: Mapping[str, np.ndarray]) -> int:
+    """Bytes of a checkpoint on disk, with what its many small files take."""
+    return sum(array.nbytes for array in arrays.values()) + 2**18
+
+
+def _full(path: Path, needed: int, error: BaseException) -> OSError:
+    if isinstance(error, OSError) and error.errno:
+        number = error.errno
+    else:
+        number = errno.EFBIG if "File too large" in str(error) else errno.ENOSPC
+    room = f", {needed / 2**20:.1f} MiB needed" if needed else ""
+    return OSError(number, f"{os.strerror(number)}{room}", str(path))
+
+
+def check_room(directory: Path, state: Any) -> None:
+    """Raises InputError when the disk cannot hold three checkpoints of `state`."""
+    directory = directory.absolute()
+    needed = 3 * sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+    existing = next(path for path in (directory, *directory.parents) if path.exists())
+    free = shutil.disk_usage(existing).free
+    if free < needed:
+        found = f"{free / 2**20:.1f} MiB free"
+        expected = f"{needed / 2**20:.1f} MiB for three checkpoints"
+        raise input_error("out", f"{directory} ({found})", expected, "free some space")
 
 
 def read_arrays(path: Path, template: Any) -> tuple[Any, dict[str, Any]]:
@@ -172,6 +320,9 @@ def find_fault(path: Path) -> str | None:
         manifest = read_manifest(path)
     except (OSError, ValueError):
         return f"file {_MANIFEST} cannot be read"
+    own = manifest.pop("sha256", None)
+    if manifest.get("format") != 1 and own != storage.sha256_json(manifest):
+        return f"file {_MANIFEST} differs from its own hash"
     if path.name.isdigit() and manifest.get("step") != int(path.name):
         return f"file {_MANIFEST} is that of step {manifest.get('step')}"
     for name, expected in manifest["files"].items():
@@ -199,8 +350,8 @@ def _fsync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _finite(leaf: jax.Array) -> bool:
-    return leaf.dtype.kind != "f" or bool(np.isfinite(np.asarray(leaf)).all())
+def _finite(array: np.ndarray) -> bool:
+    return array.dtype.kind != "f" or bool(np.isfinite(array).all())
 
 
 def _signature(leaf: Any) -> str:

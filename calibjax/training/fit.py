@@ -10,9 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.sharding import Mesh
 
 from calibjax import storage
 from calibjax.backbone.load import Decoder
+from calibjax.backbone.remat import check_policy
 from calibjax.data.batching import Group, make_groups
 from calibjax.data.loader import Batch, Loader
 from calibjax.errors import input_error
@@ -27,16 +29,25 @@ from calibjax.forecaster.model import (
 from calibjax.forecaster.presets import Preset
 from calibjax.forecaster.prompts import forecast_prompts
 from calibjax.records import SupervisionRow
-from calibjax.training.checkpoint import Checkpoints, read_arrays
+from calibjax.training import distributed, sharding
+from calibjax.training.checkpoint import Checkpoints, check_room, read_arrays
+from calibjax.training.engine import Engine
+from calibjax.training.journal import Journal
 from calibjax.training.loop import Best, Run, train
-from calibjax.training.optimizer import optimizer, schedule_of
+from calibjax.training.mesh import mesh_of
+from calibjax.training.optimizer import learning_rates, optimizer
 from calibjax.training.ridge import start_from_ridge
-from calibjax.training.state import TrainState, init_state, named_leaves
-from calibjax.training.step import StepMetrics, train_step
+from calibjax.training.state import TrainState, init_state
+from calibjax.training.step import StepMetrics, jit_train_step
 from calibjax.training.warmup import Rows, fit_head
+from calibjax.training.watchdog import watching
+from calibjax.trees import named_leaves
 
 # Documents of a query in one group: they share a prefix, but attention is wasted on their pairs.
 MAX_DOCUMENTS = 5
+
+# Features of the frozen decoder, of training and of validation rows.
+Frozen = Callable[[], tuple[np.ndarray, np.ndarray]]
 
 
 class FitReport(NamedTuple):
@@ -76,52 +87,70 @@ def fit(
     seed: int = 0,
     out: str | os.PathLike | None = None,
     resume: bool = False,
+    frozen: Frozen | None = None,
     info: Mapping[str, Any],
+    engine: Engine = Engine(),
 ) -> tuple[ForecastModel, FitReport]:
     """The model of the step with the lowest validation loss, and a report.
 
     validation: rows of other questions; None sets a seeded fifth of the questions aside. out:
     directory for metrics.jsonl and checkpoint/; with `resume` the newest good step in it goes on.
-    info: written into every checkpoint manifest.
+    frozen: gives `frozen_features` of rows and validation rows; called where a head starts from
+    them. info: written into every checkpoint manifest. Runs on the mesh that the decoder lies on.
     """
+    check_policy(engine.remat)
+    mesh = mesh_of(decoder.module)
+    batch_size = preset.batch_size * preset.accumulation
+    sharding.check_batch_size(preset.batch_size, mesh)
     if validation is None:
         rows, validation = split_by_question(rows, seed=seed)
     data, held_out = (prepare(decoder, preset, part) for part in (rows, validation))
     class_weight_C = jnp.asarray(class_weights(data.label, balanced=preset.balanced_classes))
-    checkpoints = None if out is None else Checkpoints(Path(out) / "checkpoint")
-    earlier = checkpoints if resume and checkpoints and checkpoints.steps() else None
+    checkpoints = None if out is None else _checkpoints(Path(out), engine)
+    earlier = checkpoints if resume and checkpoints and _has_steps(checkpoints) else None
     if earlier is None:
-        model = start_head(decoder, model, preset, data, held_out, class_weight_C)
+        model = start_head(decoder, model, preset, data, held_out, class_weight_C, frozen)
     graphdef, state = init_state(model, optimizer(preset))
+    if checkpoints is not None and distributed.is_primary():
+        check_room(Path(out or "."), state)
+    layout = sharding.layout(state, decoder.module, mesh)
+    state = sharding.put(distributed.from_primary(state), layout.state)
     every = max(1, preset.steps // preset.num_evaluations)
     best, validate_first = None, False
     if earlier is not None:
         state, best, validated = _restored(earlier, state)
-        validate_first = not validated and int(state.step) % every == 0
+        validate_first = not validated and int(jax.device_get(state.step)) % every == 0
+    loader = Loader(data.groups, data.rows, batch_size=batch_size, seed=seed)
     with ExitStack() as stack:
-        run = Run(
-            step=_stepper(decoder, graphdef, preset, seed, class_weight_C),
-            loader=Loader(
-                data.groups,
-                data.rows,
-                batch_size=preset.batch_size * preset.accumulation,
-                seed=seed,
-            ),
-            steps=preset.steps,
-            eval_every=every,
-            schedule=schedule_of(preset),
-            evaluate=_evaluator(decoder, graphdef, preset, held_out),
-            validate_first=validate_first,
+        stacks = Path(out or ".") / f"stacks.{distributed.process_id()}.txt"
+        journal = Journal(
+            write=_open_log(out, stack),
+            trackers=engine.trackers,
             row_ids=[f"{row.question_id}/{row.passage_id}" for row in data.rows],
             leaf_names=list(named_leaves(state.params)),
-            log=_open_log(out, stack),
+            learning_rates=learning_rates(preset),
+            batches_per_epoch=loader.batches_per_epoch,
+            max_bad_in_a_row=engine.max_bad_in_a_row,
+            bad_batch=Path(out) / "bad_batch.npz" if out and distributed.is_primary() else None,
+        )
+        run = Run(
+            step=_stepper(decoder, graphdef, preset, engine.remat, seed, class_weight_C, layout),
+            loader=loader,
+            put=lambda batch: sharding.put(batch, layout.batch),
+            steps=preset.steps,
+            eval_every=every,
+            evaluate=_evaluator(decoder, graphdef, preset, held_out, mesh),
+            validate_first=validate_first,
+            journal=journal,
             checkpoints=checkpoints,
             info=info,
-            bad_batch=None if out is None else Path(out) / "bad_batch.npz",
+            watchdog=stack.enter_context(watching(engine.hang_seconds, stacks)),
         )
-        state, best = train(run, state, best)
+        with jax.set_mesh(mesh):
+            state, best = train(run, state, best)
     report = _report(state, best, data, held_out)
-    return nnx.merge(graphdef, jax.device_put(best.params), state.constants), report
+    constants = jax.device_get(state.constants)
+    return nnx.merge(graphdef, *jax.device_put((best.params, constants))), report
 
 
 def split_by_question(
@@ -178,6 +207,7 @@ def start_head(
     data: Data,
     held_out: Data,
     class_weight_C: jax.Array,
+    frozen: Frozen | None,
 ) -> ForecastModel:
     """The model with its feature statistics measured and its head started, as the preset says.
 
@@ -186,15 +216,10 @@ def start_head(
     """
     if not (preset.standardize or preset.ridge_start or preset.head_warmup_steps):
         return model
+    parts = (data, held_out)
+    found = [_frozen(decoder, part) for part in parts] if frozen is None else frozen()
     train_rows, validation_rows = (
-        Rows(
-            extract_features(
-                decoder.module, None, part.groups, num_rows=len(part.rows), label="features"
-            ),
-            part.temperature,
-            part.label,
-        )
-        for part in (data, held_out)
+        Rows(features, part.temperature, part.label) for features, part in zip(found, parts)
     )
     if preset.standardize:
         standardize(model, train_rows.features)
@@ -212,32 +237,72 @@ def start_head(
     return fit_head(model, preset, train_rows, validation_rows, class_weight_C=class_weight_C)
 
 
+def frozen_features(
+    decoder: Decoder, preset: Preset, rows: Sequence[SupervisionRow]
+) -> np.ndarray:
+    """float32 [N, D]: features of the frozen decoder, the same for every method of a preset."""
+    return _frozen(decoder, prepare(decoder, preset, rows))
+
+
+def _frozen(decoder: Decoder, data: Data) -> np.ndarray:
+    return extract_features(
+        decoder.module, None, data.groups, num_rows=len(data.rows), label="features"
+    )
+
+
+def _checkpoints(out: Path, engine: Engine) -> Checkpoints:
+    return Checkpoints(out / "checkpoint", keep=engine.keep, asynchronous=engine.asynchronous)
+
+
+def _has_steps(checkpoints: Checkpoints) -> bool:
+    return bool(distributed.agree(bool(checkpoints.steps())))
+
+
 def _stepper(
     decoder: Decoder,
     graphdef: nnx.GraphDef,
     preset: Preset,
+    remat: str,
     seed: int,
     class_weight_C: jax.Array,
+    layout: sharding.Layout,
 ) -> Callable[[TrainState, Batch], tuple[TrainState, StepMetrics]]:
-    key = jax.random.key(seed)
+    compiled = jit_train_step(layout)
+    constant = sharding.put((jax.random.key(seed), class_weight_C), layout.whole)
 
     def step(state: TrainState, batch: Batch) -> tuple[TrainState, StepMetrics]:
-        return train_step(graphdef, preset, state, decoder.module, batch, key, class_weight_C)
+        return compiled(graphdef, preset, remat, state, decoder.module, batch, *constant)
 
     return step
 
 
 def _evaluator(
-    decoder: Decoder, graphdef: nnx.GraphDef, preset: Preset, held_out: Data
+    decoder: Decoder, graphdef: nnx.GraphDef, preset: Preset, held_out: Data, mesh: Mesh
 ) -> Callable[[TrainState], float]:
+    whole = sharding.replicated(mesh)
+
+    def mean_loss(
+        params: nnx.State,
+        constants: nnx.State,
+        features_ND: jax.Array,
+        temperature_N1: jax.Array,
+        label_N: jax.Array,
+    ) -> jax.Array:
+        model = nnx.merge(graphdef, params, constants)
+        logits_NC = forecast_logits(model, features_ND, temperature_N1, preset)[:, 0]
+        return jnp.mean(soft_log_loss(logits_NC, label_N))
+
+    # Rows lie whole on every device: the head is small, and their number need not divide.
+    compiled = jax.jit(mean_loss, in_shardings=whole, out_shardings=whole)
+    rows = sharding.put((held_out.temperature[:, None], held_out.label), whole)
+
     def evaluate(state: TrainState) -> float:
         model = nnx.merge(graphdef, state.params, state.constants)
         features_ND = extract_features(
             decoder.module, model.adapter, held_out.groups, num_rows=len(held_out.rows)
         )
-        t_N1 = jnp.asarray(held_out.temperature)[:, None]
-        logits_NC = forecast_logits(model, jnp.asarray(features_ND), t_N1, preset)[:, 0]
-        return float(np.mean(soft_log_loss(logits_NC, jnp.asarray(held_out.label))))
+        features = sharding.put(features_ND, whole)
+        return float(jax.device_get(compiled(state.params, state.constants, features, *rows)))
 
     return evaluate
 
@@ -257,7 +322,7 @@ def _restored(
 
 
 def _open_log(out: str | os.PathLike | None, stack: ExitStack) -> Callable[[Any], None]:
-    if out is None:
+    if out is None or not distributed.is_primary():
         return lambda row: None
     Path(out).mkdir(parents=True, exist_ok=True)
     return stack.enter_context(storage.JsonlLog(Path(out) / "metrics.jsonl")).append
@@ -268,13 +333,13 @@ def _report(state: TrainState, best: Best, data: Data, held_out: Data) -> FitRep
     mean = float(np.mean(held_out.label))
     leaves = jax.tree.leaves(state.params)
     return FitReport(
-        steps=int(state.step),
+        steps=int(jax.device_get(state.step)),
         best_step=best.step,
         validation_loss=best.loss,
         base_rate_loss=-mean * np.log(rate) - (1 - mean) * np.log1p(-rate),
         entropy_floor=entropy_floor(held_out.label),
         train_rows=len(data.rows),
         validation_rows=len(held_out.rows),
-        skipped=int(state.skipped),
+        skipped=int(jax.device_get(state.skipped)),
         trainable=sum(leaf.size for leaf in leaves),
     )

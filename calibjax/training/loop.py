@@ -1,27 +1,19 @@
 """The training loop: steps, metrics one step late, validation, checkpoints, exact resumption."""
 
-import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
-import optax
 
 from calibjax import progress
 from calibjax.data.loader import Batch, Loader
 from calibjax.training import signals
 from calibjax.training.checkpoint import Checkpoints
+from calibjax.training.journal import Journal, Sent, report_step, report_validation
 from calibjax.training.state import TrainState
 from calibjax.training.step import StepMetrics
-
-MAX_SKIPPED_IN_A_ROW = 5
-
-
-class TrainingError(RuntimeError):
-    """Training cannot go on and a restart would only repeat it."""
+from calibjax.training.watchdog import Watchdog
 
 
 class Best(NamedTuple):
@@ -33,27 +25,25 @@ class Best(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What a run is made of. row_ids, leaf_names: for the log and for error messages.
+    """What a run is made of.
 
-    evaluate: state -> validation loss in nats per row. log: called with every row of metrics.jsonl.
-    info: written into every checkpoint manifest. eval_every: steps between validations, which are
-    also when a checkpoint is saved. validate_first: the restored step was saved before it could be
-    validated. bad_batch: where a batch that stops the run is written.
+    put: host batch -> device arrays. evaluate: state -> validation loss in nats per row. info:
+    written into every checkpoint manifest. eval_every: steps between validations, which are also
+    when a checkpoint is saved. validate_first: the restored step was saved before it could be
+    validated.
     """
 
     step: Callable[[TrainState, Batch], tuple[TrainState, StepMetrics]]
     loader: Loader
+    put: Callable[[Batch], Batch]
     steps: int
     eval_every: int
-    schedule: optax.Schedule
     evaluate: Callable[[TrainState], float]
     validate_first: bool
-    row_ids: Sequence[str]
-    leaf_names: Sequence[str]
-    log: Callable[[Mapping[str, Any]], None]
+    journal: Journal
     checkpoints: Checkpoints | None
     info: Mapping[str, Any]
-    bad_batch: Path | None
+    watchdog: Watchdog | None
 
 
 def train(run: Run, state: TrainState, best: Best | None) -> tuple[TrainState, Best]:
@@ -61,88 +51,88 @@ def train(run: Run, state: TrainState, best: Best | None) -> tuple[TrainState, B
 
     Step n is dispatched before the metrics of step n - 1 are fetched, so the device never waits for
     the host. A signal saves the current step and lets `Preempted` pass. Batches whose loss or
-    gradient is not finite are skipped and counted; 5 in a row, or more than 5 and more than 1 % of
-    all batches so far, raise TrainingError.
+    gradient is not finite are skipped and counted until there are too many (`journal`).
     """
     done = int(jax.device_get(state.step))
-    pending: tuple[Any, ...] | None = None
+    pending: Sent | None = None
+    began = time.perf_counter()
     try:
         if best is None or run.validate_first:
             best = _validate(run, state, done, best)
+        began = time.perf_counter()
+        shapes: set[Any] = set()
         with progress.bar(run.steps - done, "train", "steps") as advance:
-            for step in range(done, run.steps):
+            for step, batch in _batches(run.loader, done, run.steps):
                 signals.check()
-                began = time.perf_counter()
-                batch = run.loader.batch(step)
-                state, metrics = run.step(state, jax.device_put(batch))
+                _await_step(run.watchdog, batch, shapes)
+                state, metrics = run.step(state, run.put(batch))
                 done = step + 1
+                note = ""
                 if pending is not None:
-                    _report(run, *pending)
-                pending = (step, batch, metrics, began)
-                advance(1)
+                    began, note = _fetch(run, pending, began)
+                pending = Sent(step, batch, metrics)
+                advance(1, note)
                 if done % run.eval_every == 0 or done == run.steps:
-                    _report(run, *pending)
+                    began, note = _fetch(run, pending, began)
                     pending = None
                     best = _validate(run, state, done, best)
+                    began = time.perf_counter()
     except signals.Preempted as stop:
         if pending is not None:
-            _report(run, *pending)
+            _fetch(run, pending, began)
         if run.checkpoints is not None:
             _save(run, state, done, None)
+            run.checkpoints.wait()
             stop.args = (f"{stop} at step {done}, saved",)
         raise
+    if run.checkpoints is not None:
+        run.checkpoints.wait()
     return state, best
 
 
+def _batches(loader: Loader, start: int, stop: int) -> Iterator[tuple[int, Batch]]:
+    """Batches by number, made two steps ahead of the device in another thread."""
+    import grain
+
+    options = grain.ReadOptions(num_threads=1, prefetch_buffer_size=2)
+    numbers = grain.MapDataset.range(start, stop)
+    return iter(numbers.map(lambda number: (number, loader.batch(number))).to_iter_dataset(options))
+
+
+def _await_step(watchdog: Watchdog | None, batch: Batch, shapes: set[Any]) -> None:
+    """A shape that has not been seen is compiled first, which may take long."""
+    if watchdog is None:
+        return
+    shape = batch.packed.tokens_BT.shape
+    if shape in shapes:
+        watchdog.expect_step()
+    else:
+        watchdog.expect_long()
+    shapes.add(shape)
+
+
+def _fetch(run: Run, sent: Sent, began: float) -> tuple[float, str]:
+    """Waits for a step and reports it; returns the time and a few words."""
+    note = report_step(run.journal, sent, began)
+    now = time.perf_counter()
+    if run.watchdog is not None:
+        run.watchdog.step_done(now - began)
+    return now, note
+
+
 def _validate(run: Run, state: TrainState, step: int, best: Best | None) -> Best:
+    if run.watchdog is not None:
+        run.watchdog.expect_long()
     loss = run.evaluate(state)
     if best is None or loss < best.loss:
         best = Best(loss, step, jax.device_get(state.params))
-    run.log({"step": step, "validation_loss": loss, "best_step": best.step})
+    report_validation(run.journal, step, loss, best.step)
     _save(run, state, step, loss)
     return best
 
 
 def _save(run: Run, state: TrainState, step: int, loss: float | None) -> None:
     if run.checkpoints is not None:
+        if run.watchdog is not None:
+            run.watchdog.expect_long()
         run.checkpoints.save(step, state, info=run.info, metric=loss)
-
-
-def _report(run: Run, step: int, batch: Batch, metrics: StepMetrics, began: float) -> None:
-    values = jax.device_get(metrics)
-    rows = _row_ids(run, batch)
-    skipped = int(values.skipped)
-    run.log(
-        {
-            "step": step,
-            "epoch": step // run.loader.batches_per_epoch,
-            "loss": float(values.loss),
-            "grad_norm": float(values.grad_norm),
-            "learning_rate": float(run.schedule(step - (skipped - (0 if values.ok else 1)))),
-            "rows": len(rows),
-            "skipped": skipped,
-            "batch": hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16],
-            "seconds": round(time.perf_counter() - began, 4),
-        }
-    )
-    allowed = max(MAX_SKIPPED_IN_A_ROW, (step + 1) // 100)
-    if int(values.skipped_in_a_row) >= MAX_SKIPPED_IN_A_ROW or skipped > allowed:
-        _stop(run, step, batch, rows, values)
-
-
-def _stop(run: Run, step: int, batch: Batch, rows: list[str], values: StepMetrics) -> None:
-    bad = [i for i, finite in enumerate(values.finite_leaves) if not finite]
-    name = run.leaf_names[bad[0]] if bad else "the loss"
-    place = ""
-    if run.bad_batch is not None:
-        arrays = batch.packed._asdict() | batch._asdict()
-        np.savez(run.bad_batch, **{key: arrays[key] for key in arrays if key != "packed"})
-        place = f"; batch written to {run.bad_batch}"
-    raise TrainingError(
-        f"step={step}: {name} is not finite for {int(values.skipped_in_a_row)} batches in a row "
-        f"({int(values.skipped)} in all), rows {', '.join(rows[:8])}{place}"
-    )
-
-
-def _row_ids(run: Run, batch: Batch) -> list[str]:
-    return [run.row_ids[row] for row in batch.row_BNM[batch.mask_BNM]]

@@ -1,6 +1,8 @@
 """AdamW with warm-up, decay to zero and clipping, as the presets describe it."""
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import optax
 
 from calibjax.errors import input_error
@@ -36,6 +38,13 @@ def schedule_of(preset: Preset) -> optax.Schedule:
         steps=preset.steps,
         warmup_steps=preset.warmup_steps,
     )
+
+
+def learning_rates(preset: Preset) -> np.ndarray:
+    """Learning rate of every update, float32 [steps + 1], on the host: reading it costs no sync."""
+    steps = jnp.arange(preset.steps + 1, dtype=jnp.int32)
+    with jax.numpy_dtype_promotion("standard"):
+        return np.asarray(jax.jit(jax.vmap(schedule_of(preset)))(steps))
 
 
 def optimizer(preset: Preset) -> optax.GradientTransformation:

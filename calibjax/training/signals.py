@@ -7,6 +7,7 @@ is half-done. A second signal ends the process at once.
 import os
 import signal
 import time
+from collections.abc import Callable
 from types import FrameType
 
 HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
@@ -29,6 +30,8 @@ class _Pending:
     signum: int | None = None
     since: float | None = None
     watches_forks = False
+    agree: Callable[[int], bool] | None = None
+    checks = 0
 
 
 _pending = _Pending()
@@ -57,9 +60,25 @@ def _uninstall_in_child() -> None:
         uninstall()
 
 
+def agree_through(reached: Callable[[int], bool] | None) -> None:
+    """With several processes: `reached(n)` says whether all are to stop at their n-th check.
+
+    A signal to one process must not stop it alone, for the others would wait for it in the next
+    collective. What decides sees SIGTERM by itself; the other signals are passed on to it.
+    """
+    _pending.agree = reached
+
+
 def check() -> None:
-    """Raises Preempted if a signal has arrived. Call it in every host loop."""
-    if _pending.signum is not None:
+    """Raises Preempted if a signal has arrived. Call it in every host loop.
+
+    With several processes all must make the same calls in the same order.
+    """
+    if _pending.agree is not None:
+        _pending.checks += 1
+        if _pending.agree(_pending.checks):
+            raise Preempted(_pending.signum or signal.SIGTERM)
+    elif _pending.signum is not None:
         raise Preempted(_pending.signum)
 
 
@@ -72,3 +91,5 @@ def _note(signum: int, frame: FrameType | None) -> None:
     if _pending.signum is not None:
         os._exit(Preempted(_pending.signum).exit_code)
     _pending.signum, _pending.since = signum, time.monotonic()
+    if _pending.agree is not None and signum != signal.SIGTERM:
+        os.kill(os.getpid(), signal.SIGTERM)

@@ -32,27 +32,11 @@ class TrainState:
 def init_state(
     model: ForecastModel, tx: optax.GradientTransformation
 ) -> tuple[nnx.GraphDef, TrainState]:
-    """Split the model once; the graph definition rebuilds it inside the step."""
+    """Split the model once; the graph definition rebuilds it inside the step.
+
+    The arrays lie where the model's do; `sharding.put` places them on a mesh.
+    """
     graphdef, params, constants = split_model(model)
     # Each counter its own buffer: a donated buffer must not be given twice.
     counters = [jnp.asarray(np.zeros((), np.int32)) for _ in range(3)]
-    state = TrainState(params, constants, tx.init(params), *counters)
-    # Committed to its device like a restored state, so that both run the same program.
-    return graphdef, jax.device_put(state, jax.devices()[0])
-
-
-def named_leaves(tree: Any) -> dict[str, Any]:
-    """Leaves by path, `params/head/kernels/0`: the names in checkpoints and messages."""
-    flat, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return {leaf_name(path): leaf for path, leaf in flat}
-
-
-def leaf_name(path: tuple[Any, ...]) -> str:
-    """Slash-joined name of a tree path, without the wrapper that nnx puts around each array."""
-    return jax.tree_util.keystr(path, simple=True, separator="/").removesuffix("/value")
-
-
-def with_leaves(template: Any, leaves: dict[str, Any]) -> Any:
-    """The tree of `template` with its leaves taken from `leaves` by name."""
-    flat, treedef = jax.tree_util.tree_flatten_with_path(template)
-    return jax.tree_util.tree_unflatten(treedef, [leaves[leaf_name(path)] for path, _ in flat])
+    return graphdef, TrainState(params, constants, tx.init(params), *counters)

@@ -1,7 +1,6 @@
 """The training step: one jitted function, differentiated with respect to the trainables alone."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +14,9 @@ from calibjax.forecaster.losses import Total, class_cross_entropy, soft_cross_en
 from calibjax.forecaster.model import forecast_logits
 from calibjax.forecaster.presets import Preset
 from calibjax.training.optimizer import optimizer
-from calibjax.training.state import TrainState, named_leaves
+from calibjax.training.sharding import Layout
+from calibjax.training.state import TrainState
+from calibjax.trees import named_leaves
 
 
 class StepMetrics(NamedTuple):
@@ -48,26 +49,42 @@ def batch_logits(
     batch: Batch,
     preset: Preset,
     dropout_key: jax.Array | None = None,
+    remat: str = "none",
 ) -> jax.Array:
     """Logits [B, N, M, C] of a batch, from one pass of the decoder."""
     model = nnx.merge(graphdef, params, constants)
     features_BND = packed_features(
-        backbone, batch.packed, adapter=model.adapter, dropout_key=dropout_key
+        backbone, batch.packed, adapter=model.adapter, dropout_key=dropout_key, remat=remat
     )
     return forecast_logits(model, features_BND, jnp.asarray(batch.temperature_BNM), preset)
 
 
-@partial(jax.jit, static_argnums=(0, 1), donate_argnums=2)
+def jit_train_step(layout: Layout) -> jax.stages.Wrapped:
+    """`train_step` compiled once per bucket of the batch, every array where `layout` says.
+
+    The state is donated, the backbone never. What comes out lies as what went in, so the second
+    step runs the program of the first.
+    """
+    return jax.jit(
+        train_step,
+        static_argnums=(0, 1, 2),
+        donate_argnums=3,
+        in_shardings=(layout.state, layout.backbone, layout.batch, layout.whole, layout.whole),
+        out_shardings=(layout.state, layout.whole),
+    )
+
+
 def train_step(
     graphdef: nnx.GraphDef,
     preset: Preset,
+    remat: str,
     state: TrainState,
     backbone: Any,
     batch: Batch,
     key: jax.Array,
     class_weight_C: jax.Array,
 ) -> tuple[TrainState, StepMetrics]:
-    """One update; compiled once per bucket of the batch. The state is donated, the backbone never.
+    """One update. remat: what the backward pass recomputes (`backbone.remat.POLICIES`).
 
     Micro-batches (`preset.accumulation`) add up sums of loss and weight, so that any split of a
     batch gives the same gradient.
@@ -77,7 +94,7 @@ def train_step(
     def total_loss(params: nnx.State, part: Batch, part_key: jax.Array) -> Any:
         dropout_key = part_key if preset.lora_dropout > 0 else None
         logits = batch_logits(
-            graphdef, params, state.constants, backbone, part, preset, dropout_key
+            graphdef, params, state.constants, backbone, part, preset, dropout_key, remat
         )
         total = loss_total(
             logits, jnp.asarray(part.label_BNM), jnp.asarray(part.mask_BNM), class_weight_C
@@ -102,7 +119,9 @@ def _accumulate(gradient: Callable[[Batch, Any], Any], batch: Batch, accumulatio
         return gradient(batch, 0)
 
     def split(x: jax.Array) -> jax.Array:
-        return x.reshape(accumulation, x.shape[0] // accumulation, *x.shape[1:])
+        # Part i takes every accumulation-th row from row i, so that each device splits its own.
+        parts = x.reshape(x.shape[0] // accumulation, accumulation, *x.shape[1:])
+        return jnp.swapaxes(parts, 0, 1)
 
     def body(carry: Any, inputs: Any) -> Any:
         return jax.tree.map(jnp.add, carry, gradient(*inputs)), None

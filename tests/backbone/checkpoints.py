@@ -10,6 +10,35 @@ from safetensors.numpy import save_file
 
 from tests.tiny import CHAT_TEMPLATE, byte_tokenizer
 
+# What a test of an architecture changes in `config`; the numbers are small versions of published
+# ones, the window and the original contexts short enough to be left behind.
+FAMILIES: dict[str, dict[str, Any]] = {
+    "mistral": {"model_type": "mistral", "sliding_window": 16},
+    "granite": {
+        "model_type": "granite",
+        "attention_multiplier": 0.2,
+        "embedding_multiplier": 3.0,
+        "residual_multiplier": 0.5,
+        "logits_scaling": 4.0,
+    },
+    "phi3": {"model_type": "phi3", "rope_theta": 250000.0, "pad_token_id": 0},
+    "phi3_window": {"model_type": "phi3", "sliding_window": 20, "pad_token_id": 0},
+    "phi4_mini": {
+        "model_type": "phi3",
+        "hidden_size": 64,
+        "pad_token_id": 0,
+        "tie_word_embeddings": True,
+        "partial_rotary_factor": 0.75,
+        "max_position_embeddings": 8192,
+        "original_max_position_embeddings": 1024,
+        "rope_scaling": {
+            "type": "longrope",
+            "short_factor": [1.0, 1.0, 1.25, 2.0, 2.5, 3.0],
+            "long_factor": [1.0, 2.0, 4.0, 8.0, 16.0, 32.0],
+        },
+    },
+}
+
 LLAMA3_SCALING = {
     "rope_type": "llama3",
     "factor": 8.0,
@@ -62,18 +91,24 @@ def _shapes(fields: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     if not fields["tie_word_embeddings"]:
         shapes["lm_head.weight"] = (V, D)
     projections = {"q": (H, D), "k": (G, D), "v": (G, D), "o": (D, H)}
+    fused = fields["model_type"] == "phi3"
     biased = {"q", "k", "v"} if fields["model_type"] == "qwen2" else set()
     biased |= set("qkvo") if fields.get("attention_bias") else set()
     for number in range(fields["num_hidden_layers"]):
         stem = f"model.layers.{number}."
+        for norm in ("input_layernorm", "post_attention_layernorm"):
+            shapes[f"{stem}{norm}.weight"] = (D,)
+        shapes[f"{stem}mlp.down_proj.weight"] = (D, F)
+        if fused:
+            shapes[f"{stem}self_attn.qkv_proj.weight"] = (H + 2 * G, D)
+            shapes[f"{stem}self_attn.o_proj.weight"] = (D, H)
+            shapes[f"{stem}mlp.gate_up_proj.weight"] = (2 * F, D)
+            continue
         for letter, shape in projections.items():
             shapes[f"{stem}self_attn.{letter}_proj.weight"] = shape
             if letter in biased:
                 shapes[f"{stem}self_attn.{letter}_proj.bias"] = shape[:1]
         shapes[f"{stem}mlp.gate_proj.weight"] = shapes[f"{stem}mlp.up_proj.weight"] = (F, D)
-        shapes[f"{stem}mlp.down_proj.weight"] = (D, F)
-        for norm in ("input_layernorm", "post_attention_layernorm"):
-            shapes[f"{stem}{norm}.weight"] = (D,)
     return shapes
 
 
@@ -144,6 +179,11 @@ def save_gguf(
     writer.add_layer_norm_rms_eps(fields["rms_norm_eps"])
     writer.add_rope_freq_base(fields["rope_theta"])
     writer.add_vocab_size(fields["vocab_size"])
+    if arch == "granite":
+        writer.add_attention_scale(fields["attention_multiplier"])
+        writer.add_embedding_scale(fields["embedding_multiplier"])
+        writer.add_residual_scale(fields["residual_multiplier"])
+        writer.add_logit_scale(fields["logits_scaling"])
     if fields.get("head_dim"):
         writer.add_key_length(fields["head_dim"])
         writer.add_value_length(fields["head_dim"])
@@ -209,7 +249,7 @@ def gguf_name(name: str) -> str:
 def _paired_rows(fields: Mapping[str, Any], name: str, value: np.ndarray) -> np.ndarray:
     """What the llama converter does to q and k: rows i and i + h/2 of a head become neighbours."""
     projection = name.split(".")[-2]
-    if fields["model_type"] != "llama" or projection not in ("q_proj", "k_proj"):
+    if fields["model_type"] not in ("llama", "granite") or projection not in ("q_proj", "k_proj"):
         return value
     field = "num_attention_heads" if projection == "q_proj" else "num_key_value_heads"
     size = len(value) // fields[field]

@@ -127,7 +127,7 @@ def load(path):
 
     checkpoint, fields = gguf_file.open_checkpoint(path)
     tokenizer = gguf_file.open_tokenizer(path, fields, trusted=True)
-    arrays = weights.assemble(checkpoint, np.float32, lambda array: array)
+    arrays = dict(weights.assemble(checkpoint, np.float32))
     return tokenizer, arrays
 
 

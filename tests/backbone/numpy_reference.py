@@ -24,19 +24,21 @@ def logits(config: Mapping[str, Any], tensors: Tensors, tokens: list[int]) -> np
     x = _norm(x, tensors["model.norm.weight"], config["rms_norm_eps"])
     tied = config.get("tie_word_embeddings", False)
     head = tensors["model.embed_tokens.weight" if tied else "lm_head.weight"]
-    return x @ head.astype(np.float64).T
+    return x @ head.astype(np.float64).T / config.get("logits_scaling", 1.0)
 
 
 def _residual(
     config: Mapping[str, Any], tensors: Tensors, tokens: list[int], blocks: int
 ) -> np.ndarray:
     x = tensors["model.embed_tokens.weight"].astype(np.float64)[tokens]
+    x = x * config.get("embedding_multiplier", 1.0)
+    branch = config.get("residual_multiplier", 1.0)
     for number in range(blocks):
         stem = f"model.layers.{number}."
         block = {k.removeprefix(stem): v for k, v in tensors.items() if k.startswith(stem)}
         eps = config["rms_norm_eps"]
-        x = x + _attention(config, block, _norm(x, block["input_layernorm.weight"], eps))
-        x = x + _mlp(block, _norm(x, block["post_attention_layernorm.weight"], eps))
+        x = x + branch * _attention(config, block, _norm(x, block["input_layernorm.weight"], eps))
+        x = x + branch * _mlp(block, _norm(x, block["post_attention_layernorm.weight"], eps))
     return x
 
 
@@ -50,29 +52,40 @@ def _linear(block: Tensors, name: str, x: np.ndarray) -> np.ndarray:
 
 
 def _mlp(block: Tensors, x: np.ndarray) -> np.ndarray:
-    gate = _linear(block, "mlp.gate_proj", x)
-    gate = gate / (1.0 + np.exp(-gate))
-    return _linear(block, "mlp.down_proj", gate * _linear(block, "mlp.up_proj", x))
+    if "mlp.gate_up_proj.weight" in block:
+        gate, up = np.split(_linear(block, "mlp.gate_up_proj", x), 2, axis=-1)
+    else:
+        gate, up = _linear(block, "mlp.gate_proj", x), _linear(block, "mlp.up_proj", x)
+    return _linear(block, "mlp.down_proj", gate / (1.0 + np.exp(-gate)) * up)
 
 
 def _attention(config: Mapping[str, Any], block: Tensors, x: np.ndarray) -> np.ndarray:
     T, D = x.shape
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
     size = config.get("head_dim") or D // heads
-    q = _linear(block, "self_attn.q_proj", x).reshape(T, heads, size)
-    k = _linear(block, "self_attn.k_proj", x).reshape(T, kv_heads, size)
-    v = _linear(block, "self_attn.v_proj", x).reshape(T, kv_heads, size)
-    frequency = frequencies(config, size)
-    q = np.stack([_turn(q[t], t * frequency) for t in range(T)])
-    k = np.stack([_turn(k[t], t * frequency) for t in range(T)])
+    if "self_attn.qkv_proj.weight" in block:
+        whole = _linear(block, "self_attn.qkv_proj", x).reshape(T, heads + 2 * kv_heads, size)
+        q, k, v = np.split(whole, [heads, heads + kv_heads], axis=1)
+    else:
+        q = _linear(block, "self_attn.q_proj", x).reshape(T, heads, size)
+        k = _linear(block, "self_attn.k_proj", x).reshape(T, kv_heads, size)
+        v = _linear(block, "self_attn.v_proj", x).reshape(T, kv_heads, size)
+    scale = config.get("attention_multiplier", 1 / np.sqrt(size))
+    window = config.get("sliding_window") or T
+    rotary = int(size * config.get("partial_rotary_factor", 1.0))
+    frequency, stretch = frequencies(config, rotary), magnitude(config)
+    for x_turned in (q, k):
+        for t in range(T):
+            x_turned[t, :, :rotary] = stretch * _turn(x_turned[t, :, :rotary], t * frequency)
     out = np.zeros((T, heads, size))
     for head in range(heads):
         # Neighbouring query heads share a key-value head.
         shared = head // (heads // kv_heads)
         for t in range(T):
-            scores = k[: t + 1, shared] @ q[t, head] / np.sqrt(size)
+            first = max(0, t + 1 - window)
+            scores = k[first : t + 1, shared] @ q[t, head] * scale
             weights = np.exp(scores - scores.max())
-            out[t, head] = weights / weights.sum() @ v[: t + 1, shared]
+            out[t, head] = weights / weights.sum() @ v[first : t + 1, shared]
     return _linear(block, "self_attn.o_proj", out.reshape(T, heads * size))
 
 
@@ -88,9 +101,20 @@ def frequencies(config: Mapping[str, Any], size: int) -> np.ndarray:
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     theta = rope.get("rope_theta") or config.get("rope_theta", 10000.0)
     plain = [theta ** (-2 * i / size) for i in range(size // 2)]
+    if "short_factor" in rope:
+        return np.array(plain) / rope["short_factor"]
     if rope.get("rope_type", rope.get("type", "default")) != "llama3":
         return np.array(plain)
     return np.array([_llama3(rope, frequency) for frequency in plain])
+
+
+def magnitude(config: Mapping[str, Any]) -> float:
+    """Factor of cosine and sine in LongRoPE (Ding et al. 2024), 1 elsewhere."""
+    if "short_factor" not in (config.get("rope_scaling") or {}):
+        return 1.0
+    original = config["original_max_position_embeddings"]
+    stretched = config["max_position_embeddings"] / original
+    return float(np.sqrt(1 + np.log(stretched) / np.log(original)))
 
 
 def _llama3(rope: Mapping[str, Any], frequency: float) -> float:

@@ -24,9 +24,10 @@ def _tokens():
     return prompt, rng.integers(0, 259, (STEPS, 2, SAMPLES))
 
 
-@pytest.mark.parametrize("adapted", [False, True])
-def test_every_step_equals_the_full_forward_pass(adapted):
-    decoder = tiny_decoder()
+@pytest.mark.parametrize("adapted, window", [(False, 0), (True, 0), (False, 3)])
+def test_every_step_equals_the_full_forward_pass(adapted, window):
+    # A window of 3 tokens: the prompts are left behind before the last step.
+    decoder = tiny_decoder(sliding_window=window)
     adapter = None
     if adapted:
         adapter = lora.Adapter(decoder.config, key=jax.random.key(0), targets=".*")

@@ -8,6 +8,7 @@ import pytest
 from calibjax.backbone import decoder as passes
 from calibjax.backbone import load_decoder
 from calibjax.errors import InputError
+from calibjax.training.mesh import make_mesh, parse_axes
 from tests.backbone import checkpoints, numpy_reference
 from tests.tiny import tiny_decoder
 
@@ -22,6 +23,7 @@ ARCHITECTURES = {
     },
     "biases_everywhere": {"attention_bias": True},
     "qwen2": {"model_type": "qwen2", "tie_word_embeddings": True},
+    **checkpoints.FAMILIES,
 }
 LENGTHS = (1, 5, 23, 90)
 # float32 sums of up to 48 terms in three blocks against float64: 1e-6 measured, 2e-5 allowed.
@@ -132,7 +134,7 @@ def _padded_rows(lengths, seed=0):
 def test_a_mesh_gets_a_copy_of_the_weights_on_every_device(tmp_path):
     fields = checkpoints.config()
     directory = checkpoints.save(tmp_path, fields, checkpoints.tensors(fields))
-    mesh = jax.make_mesh((8,), ("data",))
+    mesh = make_mesh(parse_axes("data=8"))
     module = load_decoder(directory, mesh=mesh).module
     for leaf in jax.tree.leaves(module):
         assert leaf.sharding.is_fully_replicated and len(leaf.sharding.device_set) == 8

@@ -173,15 +173,62 @@ def test_tiny_encoder_equals_pytorch(tmp_path, pooling, activation):
     np.testing.assert_allclose(loaded.encode(texts), want, rtol=2e-5, atol=2e-5)
 
 
+LONG = {"max_position_embeddings": 512}
+
+
+def long_texts(seed):
+    """From a few words to far beyond 512 tokens."""
+    return [" ".join(["abc", "the", "xyz"] * n) for n in (1, 20, 60, 90)] + (
+        bert_checkpoints.random_texts(4, seed, longest=300)
+    )
+
+
+@pytest.mark.parametrize("as_pairs", [False, True])
+def test_titles_and_texts_are_one_input_of_two(tmp_path, as_pairs):
+    """The definition once more, for MedCPT's article tower: [CLS] title [SEP] text [SEP]."""
+    arrays = bert_checkpoints.tensors()
+    loaded = load_encoder(bert_checkpoints.write(tmp_path, arrays), pooling="cls")
+    titles, texts = bert_checkpoints.random_texts(6, 1), bert_checkpoints.random_texts(6, 2)
+    if as_pairs:
+        got = loaded.encode(list(zip(titles, texts)), batch_size=8)
+        inputs = loaded.pieces.pairs(titles, texts)
+    else:
+        got, inputs = loaded.encode(texts, batch_size=8), loaded.pieces.texts(texts)
+    want = [reference(arrays, one, "cls", False) for one in inputs]
+    np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+
+
 @pytest.mark.torch
-def test_pair_scores_equal_pytorch(tmp_path, arrays):
+@pytest.mark.parametrize("paper", ["contriever", "medcpt_query", "medcpt_article"])
+def test_encoders_of_the_papers_equal_pytorch_up_to_512_tokens(tmp_path, paper):
+    """Contriever: mean, not normalised, no pooling files. MedCPT: first token, two towers."""
+    torch = pytest.importorskip("torch")
+    from transformers import BertModel
+
+    arrays = bert_checkpoints.tensors(seed=len(paper), **LONG)
+    bert_checkpoints.write(tmp_path, arrays, **LONG)
+    pooling = "mean" if paper == "contriever" else "cls"
+    loaded = load_encoder(tmp_path, pooling=pooling)
+    texts, titles = long_texts(5), bert_checkpoints.random_texts(8, 6)
+    if paper == "medcpt_article":
+        pieces, got = loaded.pieces.pairs(titles, texts), loaded.encode(list(zip(titles, texts)))
+    else:
+        pieces, got = loaded.pieces.texts(texts), loaded.encode(texts)
+    assert max(len(one.ids) for one in pieces) == 512
+    want = torch_vectors(torch, BertModel.from_pretrained(tmp_path).eval(), pieces, pooling)
+    np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.torch
+def test_pair_scores_equal_pytorch(tmp_path):
     torch = pytest.importorskip("torch")
     from transformers import BertForSequenceClassification
 
+    arrays = bert_checkpoints.tensors(labels=1, **LONG)
     prefixed = {f"bert.{k}" if "classifier" not in k else k: v for k, v in arrays.items()}
-    bert_checkpoints.write(tmp_path, prefixed, num_labels=1)
+    bert_checkpoints.write(tmp_path, prefixed, num_labels=1, **LONG)
     loaded = load_encoder(tmp_path)
-    queries, documents = bert_checkpoints.random_texts(9, 1), bert_checkpoints.random_texts(9, 2)
+    queries, documents = bert_checkpoints.random_texts(8, 1), long_texts(2)
     model = BertForSequenceClassification.from_pretrained(tmp_path, num_labels=1).eval()
     want = []
     with torch.no_grad():
@@ -220,9 +267,12 @@ def torch_vectors(torch, model, inputs, pooling):
     """Vectors by PyTorch, all inputs in one right-padded batch."""
     longest = max(len(one.ids) for one in inputs)
     ids = [one.ids + [0] * (longest - len(one.ids)) for one in inputs]
+    types = [one.types + [0] * (longest - len(one.ids)) for one in inputs]
     mask = torch.tensor([[i < len(one.ids) for i in range(longest)] for one in inputs])
     with torch.no_grad():
-        hidden = model(torch.tensor(ids), attention_mask=mask.long()).last_hidden_state
+        hidden = model(
+            torch.tensor(ids), attention_mask=mask.long(), token_type_ids=torch.tensor(types)
+        ).last_hidden_state
     if pooling == "cls":
         return hidden[:, 0].numpy()
     weights = mask[..., None].float()

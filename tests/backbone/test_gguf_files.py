@@ -27,7 +27,13 @@ def test_row_order_of_keys_uses_the_key_value_heads():
 
 
 @pytest.mark.parametrize(
-    "overrides", [{}, {"tie_word_embeddings": True, "head_dim": 16}, {"model_type": "qwen2"}]
+    "overrides",
+    [
+        {},
+        {"tie_word_embeddings": True, "head_dim": 16},
+        {"model_type": "qwen2"},
+        checkpoints.FAMILIES["granite"],
+    ],
 )
 def test_a_gguf_file_equals_the_reference(overrides, tmp_path):
     fields = checkpoints.config(**overrides)

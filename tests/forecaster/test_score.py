@@ -14,6 +14,7 @@ from calibjax.forecaster import (
 )
 from calibjax.forecaster.model import FeatureStatistic
 from calibjax.forecaster.prompts import forecast_prompts
+from calibjax.training.mesh import mesh_of
 from tests.tiny import tiny_decoder
 
 QUERIES = ["Which capital?", "Which river?"]
@@ -100,8 +101,13 @@ def test_missing_documents_are_nan_and_scores_are_probabilities(forecasters):
 def test_the_marginal_is_the_mean_of_six_probabilities_from_one_pass(forecasters, monkeypatch):
     made = forecasters["fixed"]
     passes = []
-    real = extract._jitted_features
-    monkeypatch.setattr(extract, "_jitted_features", lambda *a: passes.append(1) or real(*a))
+    real = extract.features_pass
+
+    def counted(backbone, mesh):
+        run = real(backbone, mesh)
+        return lambda *a: passes.append(1) or run(*a)
+
+    monkeypatch.setattr(extract, "features_pass", counted)
     marginal = made.score(QUERIES, DOCUMENTS)
     in_one_call = len(passes)
     each = [made.score(QUERIES, DOCUMENTS, t) for t in MARGINAL_TEMPERATURES]
@@ -121,9 +127,10 @@ def test_one_temperature_per_query_conditions_each_query(forecasters):
 def test_one_program_serves_every_call_of_a_shape(forecasters):
     made = forecasters["fixed"]
     made.score(QUERIES, DOCUMENTS)
-    before = extract._jitted_features._cache_size()
+    run = extract.features_pass(made.decoder.module, mesh_of(made.decoder.module))
+    before = run._cache_size()
     made.score(list(reversed(QUERIES)), list(reversed(DOCUMENTS)), 1.3)
-    assert extract._jitted_features._cache_size() == before
+    assert run._cache_size() == before > 0
 
 
 def test_a_linear_head_ranks_alike_at_every_temperature(forecasters):

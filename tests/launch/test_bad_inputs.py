@@ -226,6 +226,11 @@ def test_a_server_that_is_down_or_serves_another_model_is_said_at_once(tmp_path)
         done = run("label", *flags, f"--server={server.url}", "--reader=stubb")
         assert done.code == 2
         compare("11 wrong model", done.err.splitlines()[-1].replace(server.url, "URL"))
+    with serving(key="secret") as server:
+        done = run("label", *flags, f"--server={server.url}", "--reader=stub")
+        assert done.code == 2 and "Traceback" not in done.err
+        assert not server.calls, "work was asked for with a key that is refused"
+        compare("11 wrong key", done.err.splitlines()[-1].replace(server.url, "URL"))
     with socket.socket() as taken:  # bound, never listening: refuses every connection
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
@@ -332,7 +337,29 @@ def test_bad_questions_are_set_aside_and_the_others_labelled(tmp_path):
     assert all(marker in row["text"] for row in rows)
 
 
+def test_resume_with_another_seed_or_other_data_is_refused_and_changes_nothing(tmp_path):
+    question = QUESTION | {"passages": [PASSAGE, {"title": "Long", "text": "here " * 9000}]}
+    put(tmp_path, {"q.jsonl": lines([question])})
+    out = tmp_path / "out"
+    flags = ["--dataset=own", f"--path={tmp_path}/q.jsonl", f"--out={out}", "--draws=2"]
+    with serving() as server:
+        flags += [f"--server={server.url}", "--reader=stub"]
+        done = run("label", *flags)
+        assert done.code == 0, done.err
+        report = json.loads((out / "report.json").read_text())
+        assert report["n_cut_documents"] == 1  # the long one
+        before = state_of(out)
+        again = run("label", *flags, "--resume", "--seed=1")
+        put(tmp_path, {"q.jsonl": lines([question | {"answers": ["there"]}])})
+        other = run("label", *flags, "--resume")
+    for name, done in (("08 another seed", again), ("08 other data", other)):
+        assert done.code == 2, done.err
+        compare(name, done.err.splitlines()[-1].replace(str(tmp_path), "DIR"))
+    assert state_of(out) == before
+
+
 def test_every_case_of_the_snapshot_is_still_tested():
     known = json.loads(SNAPSHOT.read_text())
     tested = {*CASES, "rejected predictions", "rejected questions", "11 wrong model", "11 down"}
+    tested |= {"11 wrong key", "08 another seed", "08 other data"}
     assert set(known) == tested

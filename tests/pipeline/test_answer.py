@@ -35,8 +35,8 @@ def test_answers_carry_document_confidence_guidance_and_verdict():
 def test_the_user_reads_the_confidence_only_when_it_is_shown():
     _, _, shown = run(epsilon=0.0)
     found, _, hidden = run(epsilon=0.0, show_confidence=False)
-    assert all("Confidence" in parts.text_of(prompt) for prompt in shown.prompts)
-    assert not any("Confidence" in parts.text_of(prompt) for prompt in hidden.prompts)
+    assert all("(confidence" in parts.text_of(prompt) for prompt in shown.prompts)
+    assert not any("(confidence" in parts.text_of(prompt) for prompt in hidden.prompts)
     assert all(one.confidence_shown is None for one in found)
 
 

@@ -76,6 +76,15 @@ def test_each_query_is_reformulated_at_most_once():
     assert asked == len(parts.QUERIES) == len(reader.prompts)
 
 
+def test_the_reformulator_sees_queries_and_no_passage():
+    made = selector("rivers", epsilon=1.0)
+    made.choose()
+    said = [parts.text_of(prompt) for prompt in made._reader.prompts]
+    assert all(query in text for query, text in zip(parts.QUERIES, said))
+    for passage in parts.PASSAGES:
+        assert not any(passage.text in text or passage.title in text for text in said)
+
+
 def test_the_better_round_wins_and_ties_go_to_the_first():
     one, two = selector(epsilon=0.0).choose()[:2]
     low, high = sorted((one, two), key=lambda s: s.confidence)

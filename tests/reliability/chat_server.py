@@ -17,14 +17,19 @@ FAULTS = ("500", "429", "html", "cut body", "dropped", "no choices")
 
 
 class ChatServer(ThreadingHTTPServer):
-    """fault_share of the calls fail at first, chosen by the prompt; a repeated call passes."""
+    """fault_share of the calls fail at first, chosen by the prompt; a repeated call passes.
+
+    key: what callers must show; None lets everybody in.
+    """
 
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, *, fault_share: float = 0.0, delay: float = 0.0) -> None:
+    def __init__(
+        self, *, fault_share: float = 0.0, delay: float = 0.0, key: str | None = None
+    ) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.fault_share, self.delay = fault_share, delay
+        self.fault_share, self.delay, self.key = fault_share, delay, key
         self.lock = threading.Lock()
         self.calls: list[str] = []  # names of the prompts, in order of arrival
         self.faults: dict[str, int] = {}
@@ -88,6 +93,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.server.key and self.headers["Authorization"] != f"Bearer {self.server.key}":
+            self._send(401, {"error": {"message": "no such key"}})
+            return
         if body["max_tokens"] == 1:  # the probe before the work
             self._send(200, _completion(["x"]))
             return

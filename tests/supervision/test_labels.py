@@ -284,5 +284,5 @@ def test_a_long_passage_is_cut_before_the_prompt_is_made(tmp_path):
         made = labeller.label(QUESTIONS[:1], Ranked(), long)
         _, document, cue = generator.asked[0][1]["content"]
         assert len(document) == (10 if model.tokenizer else 40)
-        assert cue.endswith("Reply:")
+        assert cue.endswith("Answer in a few words.")
         assert made.rows[0].text == long["p0"].text

@@ -11,13 +11,13 @@ import jax
 import numpy as np
 import pytest
 
-from calibjax.data.loader import Loader
 from calibjax.errors import InputError
 from calibjax.forecaster import Forecaster
 from calibjax.training import fit as fit_module
 from calibjax.training import loop, signals
 from calibjax.training.checkpoint import CheckpointError, Checkpoints, read_manifest
-from calibjax.training.state import named_leaves
+from calibjax.training.journal import TrainingError
+from calibjax.trees import named_leaves
 from tests.labelled import make_row, make_rows, small_preset
 from tests.tiny import tiny_decoder
 
@@ -119,14 +119,16 @@ def test_the_best_step_is_what_the_forecaster_keeps_and_what_load_finds(whole):
 
 def test_stopping_and_resuming_changes_nothing_not_even_a_bit(whole, tmp_path, monkeypatch):
     out, made, report = whole
-    real = Loader.batch
+    real = loop._await_step
+    calls = []
 
-    def signal_in_step_four(self, number):
-        if number == 4:
+    def signal_in_step_four(*arguments):
+        calls.append(1)
+        if len(calls) == 5:
             os.kill(os.getpid(), signal.SIGTERM)
-        return real(self, number)
+        return real(*arguments)
 
-    monkeypatch.setattr(Loader, "batch", signal_in_step_four)
+    monkeypatch.setattr(loop, "_await_step", signal_in_step_four)
     signals.install()
     try:
         with pytest.raises(signals.Preempted, match="SIGTERM at step 5, saved"):
@@ -215,7 +217,7 @@ def test_a_poisoned_run_stops_and_says_where(tmp_path, monkeypatch):
         return data._replace(rows=bad)
 
     monkeypatch.setattr(fit_module, "prepare", poison)
-    with pytest.raises(loop.TrainingError) as caught:
+    with pytest.raises(TrainingError) as caught:
         train(tmp_path)
     text = str(caught.value)
     assert "not finite for 5 batches in a row" in text and "rows q" in text
