@@ -155,15 +155,3 @@ def forecasts(backbone: str | None) -> Callable[[Sequence[Any]], list[float]]:
         return scores[:, 0].tolist()
 
     return forecast
-
-
-def best_forecasts(
-    backbone: str | None, asked: Sequence[Question], given: Sequence[Sequence[Passage]]
-) -> list[float]:
-    """The best forecast of --forecaster over the passages given to each question; 0 without any."""
-    from calibjax.forecaster import Forecaster
-
-    forecaster = Forecaster.load(str(FORECASTER.value), backbone=backbone or DEFAULT_DECODER)
-    texts = [question.question for question in asked]
-    scores = forecaster.score(texts, given)
-    return np.nan_to_num(scores, nan=0.0).max(axis=1, initial=0.0).tolist()
