@@ -4,8 +4,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
+from calibjax.pipeline.forecasts import best_forecasts
 from calibjax.records import Passage, Question
 from calibjax.supervision.queries import write_queries
 
@@ -22,13 +21,10 @@ class Scored(NamedTuple):
 def forecast(
     forecaster: Any, questions: Sequence[Question], passages: Sequence[Sequence[Passage]]
 ) -> Scored:
-    """Scores in [0, 1], higher = retrieve first; 0 for a question without passages.
-
-    Passages are forecast for the query that the pipeline asks by default (`queries`, template).
-    """
-    queries = write_queries(questions, "template").texts
+    """Scores in [0, 1], higher = retrieve first; 0 for a question without passages."""
     start = time.monotonic()
-    scores = forecaster.score(queries, passages)
+    scores = best_forecasts(forecaster, questions, passages)
     seconds = (time.monotonic() - start) / max(1, len(questions))
-    best = np.nan_to_num(scores, nan=0.0).max(axis=1, initial=0.0)
-    return Scored(best.tolist(), forecaster.count_tokens(queries, passages), seconds)
+    # Counted for the query that `best_forecasts` asks.
+    queries = write_queries(questions, "template").texts
+    return Scored(scores.tolist(), forecaster.count_tokens(queries, passages), seconds)
