@@ -223,14 +223,3 @@ def forecasts(backbone: str | None) -> Callable[[Sequence[Any]], list[float]]:
         return scores[:, 0].tolist()
 
     return forecast
-
-
-def best_forecasts(
-    backbone: str | None, asked: Sequence[Question], given: Sequence[Sequence[Passage]]
-) -> list[float]:
-    """The best forecast of --forecaster over the passages given to each question; 0 without any."""
-    from calibjax.forecaster import Forecaster
-    from calibjax.pipeline import forecasts as best
-
-    forecaster = Forecaster.load(str(FORECASTER.value), backbone=backbone or DEFAULT_DECODER)
-    return best.best_forecasts(forecaster, asked, given).tolist()

@@ -10,7 +10,7 @@ from typing import Any
 from absl import flags
 
 from calibjax.errors import input_error
-from launch import _inputs, _main
+from launch import _answer_report, _inputs, _main
 
 PATH = flags.DEFINE_string("path", None, "file of questions")
 SPLIT = flags.DEFINE_string("split", "test", "part of worldfacts: train, validation or test")
@@ -97,7 +97,7 @@ def main() -> None:
                 ),
                 directory=out.path / "stages",
             )
-        _write(out, answers, loaded.counts)
+        _answer_report.write(out, answers, METHOD.value, loaded.counts)
 
 
 def _forecaster() -> Any:
@@ -112,22 +112,6 @@ def _forecaster() -> Any:
         expected = f"a method that {_inputs.FORECASTER.value} was trained for"
         raise input_error("method", METHOD.value, expected, f"--method={loaded.method}")
     return loaded
-
-
-def _write(out: Any, answers: list[Any], counts: dict[str, int]) -> None:
-    from calibjax import storage
-    from calibjax.pipeline.reporting import answers_report, prediction_rows
-    from calibjax.report.writer import headline, write_report
-
-    storage.write_jsonl(out.path / "answers.jsonl", answers)
-    rows = prediction_rows(answers, METHOD.value)
-    storage.write_jsonl(out.path / "predictions.jsonl", rows)
-    with out.stage("report"):
-        report = answers_report(answers, METHOD.value, seed=_main.FLAGS.seed)
-    report["rows"]["n_rejected"] += out.n_rejected
-    report |= {"seconds": out.seconds, "source": counts}
-    write_report(out.path, report, title=f"{METHOD.value} on {_inputs.DATASET.value}")
-    print(f"{len(answers)} answers; {headline(report)}")
 
 
 if __name__ == "__main__":

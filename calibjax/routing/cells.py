@@ -20,10 +20,12 @@ def cell(estimate: Any, low: Any = None, high: Any = None, reason: str | None = 
     return made | {"reason": reason} if reason else made
 
 
-def cell_at(interval: Interval, *place: int, shift: float = 0.0) -> Cell:
+def cell_at(
+    interval: Interval, *place: int, shift: float = 0.0, reason: str | None = None
+) -> Cell:
     """The cell of one place of an `Interval` of arrays."""
     estimate, low, high = (float(np.asarray(x)[place]) + shift for x in interval[:3])
-    return cell(estimate, low, high)
+    return cell(estimate, low, high, reason)
 
 
 def by_budget(budgets: Sequence[float], values: Iterable[Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Query-only triggers: what the wording of a question says about how hard it is.
 
 Source of the idea: Adaptive-RAG (Jeong et al. 2024), a classifier of query complexity that sees
-the question alone. The features and the rule are ours.
+the question alone. The features are those of `abstention.question_router`; the rule is ours.
 """
 
 import re
@@ -10,31 +10,15 @@ from typing import Any
 
 import numpy as np
 
-QUERY_FEATURES = ("length", "capitalised_spans", "comparison_words", "wh_word", "has_year")
+from calibjax.abstention.question_router import TEXT_FEATURES as QUERY_FEATURES
+from calibjax.abstention.question_router import text_features as query_features
 
+__all__ = ["QUERY_FEATURES", "ComplexityClassifier", "complexity_rule", "query_features"]
+
+_LENGTH, _COMPARISONS = (QUERY_FEATURES.index(n) for n in ("length", "comparison_words"))
 _WORD = re.compile(r"\w+(?:['\u2019-]\w+)*")
-# Words of one name stay together over small words inside it ("University of Oxford").
-_SPAN = re.compile(
-    r"[^\W\d_a-z]\w*(?:[ '\u2019.-]+(?:(?:of|the|de|von|and)\s+){0,2}[^\W\d_a-z]\w*)*"
-)
-_COMPARISON = frozenset(
-    "both same than more less older younger earlier later longer shorter larger smaller bigger "
-    "higher lower taller closer newer first or compared difference different either".split()
-)
 # Words that hang one fact on another: "the director of the film that ...".
 _BRIDGE = frozenset("whose whom that which where when of by who after before during".split())
-_WH = frozenset("what who whom whose which where when why how".split())
-_YEAR = re.compile(r"\b1[0-9]{3}s?\b|\b20[0-9]{2}s?\b")
-
-
-def query_features(questions: Sequence[str]) -> np.ndarray:
-    """`QUERY_FEATURES` of each question: float64 [n, 5].
-
-    length: words; capitalised_spans: runs of capitalised words after the first word;
-    comparison_words: their number; wh_word, has_year: 0 or 1.
-    """
-    rows = [_features(question) for question in questions]
-    return np.array(rows, np.float64).reshape(len(rows), len(QUERY_FEATURES))
 
 
 def complexity_rule(questions: Sequence[str]) -> np.ndarray:
@@ -43,31 +27,13 @@ def complexity_rule(questions: Sequence[str]) -> np.ndarray:
     The wh-word that opens a question is no bridge. A hundredth of the length in words decides
     between equal counts.
     """
-    return np.array([_cues(question) for question in questions], np.float64)
+    features = query_features(questions).reshape(-1, len(QUERY_FEATURES))
+    bridges = np.array([_bridges(question) for question in questions], np.float64)
+    return features[:, _COMPARISONS] + bridges + features[:, _LENGTH] / 100
 
 
-def _words(question: str) -> list[str]:
-    return _WORD.findall(question)
-
-
-def _features(question: str) -> list[float]:
-    words = _words(question)
-    lower = [word.lower() for word in words]
-    inner = question[len(words[0]) :] if words else ""
-    return [
-        len(words),
-        len(_SPAN.findall(inner)),
-        sum(word in _COMPARISON for word in lower),
-        float(any(word in _WH for word in lower)),
-        float(bool(_YEAR.search(question))),
-    ]
-
-
-def _cues(question: str) -> float:
-    lower = [word.lower() for word in _words(question)]
-    comparisons = sum(word in _COMPARISON for word in lower)
-    bridges = sum(word in _BRIDGE for word in lower[1:])
-    return comparisons + bridges + len(lower) / 100
+def _bridges(question: str) -> int:
+    return sum(word in _BRIDGE for word in _WORD.findall(question.lower())[1:])
 
 
 class ComplexityClassifier:

@@ -27,8 +27,10 @@ class CostModel(NamedTuple):
     """Mean token equivalents per question of each piece of work.
 
     draft: answer without evidence; answer: answer with evidence; retrieval, probe: one call each;
-    features: of the question. reuse_draft: the draft is the answer where nothing is retrieved;
-    reuse_probe: the probe's hits are the evidence.
+    features: of the question, paid by query triggers; reading: what a trigger of another family
+    reads itself to make its score, such as a model that scores the probe's passages. reuse_draft:
+    the draft is the answer where nothing is retrieved; reuse_probe: the probe's hits are the
+    evidence.
     """
 
     draft: float
@@ -38,6 +40,7 @@ class CostModel(NamedTuple):
     features: float = 0.0
     reuse_draft: bool = True
     reuse_probe: bool = True
+    reading: float = 0.0
 
 
 class Cost(NamedTuple):
@@ -45,6 +48,7 @@ class Cost(NamedTuple):
 
     total: Any
     features: Any
+    reading: Any
     draft: Any
     probe: Any
     retrieval: Any
@@ -61,7 +65,8 @@ def cost(family: str, usage: Any, model: CostModel) -> Cost:
     """Cost per question of a router of a family at a realised usage in [0, 1].
 
     query: features, then one answer; uncertainty: a draft first; retrieval: a probe first; full:
-    both. Without reuse, an unused draft is generated again and an unused probe is retrieved again.
+    both; all but query also pay for the trigger's own reading. Without reuse, an unused draft is
+    generated again and an unused probe is retrieved again.
 
     >>> model = CostModel(draft=10, answer=30, retrieval=5, probe=5, features=1)
     >>> [float(cost(family, 0.5, model).total) for family in FAMILIES]
@@ -77,6 +82,7 @@ def cost(family: str, usage: Any, model: CostModel) -> Cost:
     retrieves_anew = not (probes and model.reuse_probe)
     parts = {
         "features": np.full_like(usage, model.features if family == "query" else 0.0),
+        "reading": np.full_like(usage, 0.0 if family == "query" else model.reading),
         "draft": np.full_like(usage, model.draft if drafts else 0.0),
         "probe": np.full_like(usage, model.probe if probes else 0.0),
         "retrieval": usage * (model.retrieval if retrieves_anew else 0.0),

@@ -2,31 +2,36 @@
 
 A row: `id`, `correct_without`, `correct_with` in [0, 1]; `scores.<router>` (higher = retrieve
 first), nested or as dotted columns; optional `features.<family>.<name>`, `tokens.<kind>`,
-`seconds.<kind>`, `split`, `group`, `f1_without`, `f1_with`, `repeat_without`, `repeat_with`,
-`level`. Other columns are ignored.
+`seconds.<kind>`, `scoring.<router>.{tokens, seconds}`, `split`, `group`, `f1_without`, `f1_with`,
+`repeat_without`, `repeat_with`, `level`. Other columns are ignored.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from calibjax.errors import InputError, input_error
-from calibjax.reading import fields, textfiles
-from calibjax.reading.textfiles import Rejected, Row
+from calibjax.reading import textfiles
+from calibjax.reading.textfiles import Rejected
 from calibjax.routing.costs import FAMILIES
+from calibjax.routing.example_rows import (
+    ARMS,
+    PAIRS,
+    SECONDS,
+    TOKENS,
+    UNITS,
+    ExampleRow,
+    is_absent,
+    parse,
+    unique,
+)
 
-REQUIRED = ("id", "correct_without", "correct_with")
-TOKENS = ("without_prompt", "without_output", "with_prompt", "with_output")
-SECONDS = ("without", "with", "retrieval")
 SPLITS = ("train", "calibration", "test")
-PAIRS = ("f1", "repeat")
 
 _FEATURE_FAMILIES = FAMILIES[:-1]
-_GROUPS = {"scores": 1, "features": 2, "tokens": 1, "seconds": 1}
 
 
 @dataclass(slots=True)
@@ -34,8 +39,9 @@ class Outcomes:
     """n rows as columns; float64 [n] unless said otherwise.
 
     scores: by router; features: family -> (column names, [n, d]); tokens, seconds: by kind, empty
-    with `reasons[...]` saying why; pairs: "f1" and "repeat" -> (without, with); split: "train",
-    "calibration" or "test" [n], or None; group: text [n], rows of one question, or None.
+    with `reasons[...]` saying why; scoring: "tokens" and "seconds" -> router -> what making its
+    score took; pairs: "f1" and "repeat" -> (without, with); split: "train", "calibration" or "test"
+    [n], or None; group: text [n], rows of one question, or None.
     """
 
     ids: np.ndarray
@@ -45,6 +51,9 @@ class Outcomes:
     features: dict[str, tuple[list[str], np.ndarray]] = field(default_factory=dict)
     tokens: dict[str, np.ndarray] = field(default_factory=dict)
     seconds: dict[str, np.ndarray] = field(default_factory=dict)
+    scoring: dict[str, dict[str, np.ndarray]] = field(
+        default_factory=lambda: {unit: {} for unit in UNITS}
+    )
     pairs: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
     level: np.ndarray | None = None
     split: np.ndarray | None = None
@@ -58,17 +67,6 @@ class Outcomes:
         return len(self.ids)
 
 
-@dataclass(frozen=True, slots=True)
-class _Example:
-    """One row: `numbers` by dotted name, absent ones left out."""
-
-    line: int
-    id: str
-    group: str
-    split: str
-    numbers: dict[str, float]
-
-
 def load(
     path: str | Path, *, rename: Mapping[str, str] | None = None, name: str = "examples"
 ) -> Outcomes:
@@ -79,10 +77,10 @@ def load(
     count once; rows of one id that differ are all rejected.
     """
     records = textfiles.read_records(path, required=("id",), rename=rename, name=name)
-    for arm in REQUIRED[1:]:
+    for arm in ARMS:
         _check_arm(records, arm, path, name, rename)
-    parsed = textfiles.parse_rows(records, _parse)
-    kept, rejected, n_duplicates = _unique(parsed.rows, str(path))
+    parsed = textfiles.parse_rows(records, parse)
+    kept, rejected, n_duplicates = unique(parsed.rows, str(path))
     rejected = sorted([*parsed.rejected, *rejected], key=lambda row: row.line)
     textfiles.check_kept(textfiles.Parsed(kept, rejected), path, name)
     outcomes = _columns(kept, path, name)
@@ -98,7 +96,7 @@ def _check_arm(
     name: str,
     rename: Mapping[str, str] | None,
 ) -> None:
-    lines = [row.line for row in records.rows if _is_absent(row.data.get(arm))]
+    lines = [row.line for row in records.rows if is_absent(row.data.get(arm))]
     if records.rows and len(lines) == len(records.rows):
         # One wording for missing columns everywhere, with the closest name.
         textfiles.read_records(path, required=(arm,), rename=rename, name=name)
@@ -111,84 +109,7 @@ def _missing(what: str, lines: Sequence[int], total: int) -> str:
     return f"{what} is missing in {len(lines)} of {total} rows, first at line {lines[0]}"
 
 
-def _is_absent(value: Any) -> bool:
-    return value is None or value == ""
-
-
-def _parse(row: Row) -> _Example:
-    flat = Row(row.line, _flatten(row.data), row.is_text)
-    numbers = {arm: fields.outcome(flat, arm) for arm in REQUIRED[1:]}
-    for key in flat.data:
-        head, _, rest = key.partition(".")
-        if _is_absent(flat.data[key]):
-            continue
-        if head in ("scores", "features") and rest:
-            numbers[key] = fields.number(flat, key)
-        elif (head == "tokens" and rest in TOKENS) or (head == "seconds" and rest in SECONDS):
-            numbers[key] = fields.number(flat, key, low=0.0)
-        elif key == "level":
-            numbers[key] = fields.number(flat, key)
-        elif key.partition("_")[0] in PAIRS and key.partition("_")[2] in ("without", "with"):
-            numbers[key] = fields.outcome(flat, key)
-    group, split = flat.data.get("group"), flat.data.get("split")
-    return _Example(
-        line=row.line,
-        id=fields.identifier(flat, "id"),
-        group="" if _is_absent(group) else fields.identifier(flat, "group"),
-        split="" if _is_absent(split) else str(split),
-        numbers=numbers,
-    )
-
-
-def _flatten(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested scores, features, tokens and seconds as dotted columns."""
-    flat: dict[str, Any] = {}
-    for key, value in data.items():
-        depth = _GROUPS.get(key)
-        flat |= {key: value} if depth is None else _dotted(key, value, depth)
-    return flat
-
-
-def _dotted(key: str, value: Any, depth: int) -> dict[str, Any]:
-    if value is None:
-        return {}
-    if depth == 0:
-        return {key: value}
-    if not isinstance(value, dict):
-        raise fields.fault(key, value, "an object of named numbers")
-    flat: dict[str, Any] = {}
-    for name, child in value.items():
-        flat |= _dotted(f"{key}.{name}", child, depth - 1)
-    return flat
-
-
-def _unique(
-    examples: Sequence[_Example], path: str
-) -> tuple[list[_Example], list[Rejected], int]:
-    copies: dict[str, list[_Example]] = {}
-    for example in examples:
-        copies.setdefault(example.id, []).append(example)
-    kept, rejected, repeated = [], [], 0
-    for id, group in copies.items():
-        contents = {repr((e.group, e.split, sorted(e.numbers.items()))) for e in group}
-        splits = sorted({e.split for e in group})
-        if len(splits) > 1:
-            lines = ", ".join(str(e.line) for e in group)
-            raise InputError(
-                f"examples={path}: id={id} is in splits {' and '.join(splits)} (lines {lines}):"
-                " expected each question in one; fix: split by question"
-            )
-        if len(contents) == 1:
-            kept.append(group[0])
-            repeated += len(group) - 1
-            continue
-        lines = ", ".join(str(e.line) for e in group)
-        reason = f"id={id}: lines {lines} share this id and differ: expected one of them"
-        rejected += [Rejected(path, e.line, reason) for e in group]
-    return kept, rejected, repeated
-
-
-def _columns(rows: Sequence[_Example], path: str | Path, name: str) -> Outcomes:
+def _columns(rows: Sequence[ExampleRow], path: str | Path, name: str) -> Outcomes:
     found = dict.fromkeys(key for row in rows for key in row.numbers)
     table = _Table(rows, f"{name}={path}")
     outcomes = Outcomes(
@@ -206,6 +127,7 @@ def _columns(rows: Sequence[_Example], path: str | Path, name: str) -> Outcomes:
     )
     outcomes.tokens = _kinds("tokens", TOKENS, found, table, outcomes.reasons)
     outcomes.seconds = _kinds("seconds", SECONDS, found, table, outcomes.reasons)
+    outcomes.scoring = _scoring(found, table, outcomes.reasons)
     for pair in PAIRS:
         arms = (f"{pair}_without", f"{pair}_with")
         if all(arm in found and not table.missing(arm) for arm in arms):
@@ -221,7 +143,7 @@ def _columns(rows: Sequence[_Example], path: str | Path, name: str) -> Outcomes:
 class _Table:
     """Named numbers of the rows; `source` is how errors call the file."""
 
-    def __init__(self, rows: Sequence[_Example], source: str) -> None:
+    def __init__(self, rows: Sequence[ExampleRow], source: str) -> None:
         self.rows, self.source = rows, source
 
     def missing(self, key: str) -> list[int]:
@@ -279,7 +201,23 @@ def _kinds(
     return {kind: table.column(key) for kind, key in zip(kinds, keys)}
 
 
-def _split(rows: Sequence[_Example], source: str) -> np.ndarray | None:
+def _scoring(
+    found: Mapping[str, None], table: _Table, reasons: dict[str, str]
+) -> dict[str, dict[str, np.ndarray]]:
+    """What making a router's score took, of the routers where every row has it."""
+    made: dict[str, dict[str, np.ndarray]] = {unit: {} for unit in UNITS}
+    for key in found:
+        if key.startswith("scoring."):
+            router, _, unit = key.removeprefix("scoring.").rpartition(".")
+            lines = table.missing(key)
+            if lines:
+                reasons[key] = _missing(key, lines, len(table.rows))
+            else:
+                made[unit][router] = table.column(key)
+    return made
+
+
+def _split(rows: Sequence[ExampleRow], source: str) -> np.ndarray | None:
     counts = Counter(row.split for row in rows)
     if set(counts) == {""}:
         return None
@@ -296,7 +234,7 @@ def _split(rows: Sequence[_Example], source: str) -> np.ndarray | None:
     return np.array([row.split for row in rows])
 
 
-def _check_disjoint(rows: Sequence[_Example], source: str) -> None:
+def _check_disjoint(rows: Sequence[ExampleRow], source: str) -> None:
     """Rows of one question must share a split, else its threshold has seen the test."""
     seen: dict[str, str] = {}
     clash = [r.group for r in rows if r.group and seen.setdefault(r.group, r.split) != r.split]
@@ -306,7 +244,7 @@ def _check_disjoint(rows: Sequence[_Example], source: str) -> None:
         raise InputError(f"{source}: {text}; fix: split by question")
 
 
-def _group(rows: Sequence[_Example]) -> np.ndarray | None:
+def _group(rows: Sequence[ExampleRow]) -> np.ndarray | None:
     if not any(row.group for row in rows):
         return None
     return _texts([row.group or f"\0{row.id}" for row in rows])

@@ -1,6 +1,5 @@
 """From a budget study to report.json: every figure with its interval, nothing left out."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,7 @@ from calibjax import metrics
 from calibjax.routing import costs
 from calibjax.routing import study as studies
 from calibjax.routing import utilities
-from calibjax.routing.bills import cost_models, cost_section, router_costs
+from calibjax.routing.bills import Models, cost_models, cost_section, router_costs
 from calibjax.routing.cells import Cell, along, by_budget, cell, cell_at, of_one_split
 from calibjax.routing.examples import Outcomes
 from calibjax.routing.study import BudgetStudy, Settings
@@ -29,13 +28,13 @@ def build(
     """The report: without a split column figures are means over splits, {estimate, low, high};
     with one they are plain numbers of that split, with the intervals beside them."""
     judged: np.ndarray = np.any(np.asarray(study.splits.test), axis=0)
-    models, reason = cost_models(outcomes, judged, prices, reuse_draft, reuse_probe)
+    models = cost_models(outcomes, study.splits, prices, reuse_draft, reuse_probe)
     report: dict[str, Any] = {
         "never": cell_at(study.ends, 0),
         "always": cell_at(study.ends, 1),
         "utility": utility_section(outcomes, judged, settings),
         "routers": {
-            name: _router(study, settings, place, name, models, reason)
+            name: _router(study, settings, place, name, models)
             for place, name in enumerate(study.routers.names)
         },
         "oracle": along(settings.budgets, study.oracle),
@@ -43,7 +42,7 @@ def build(
         "expected_violation": expected_violation(study, settings),
         "violation_overall": _overall_violation(study, settings),
         "comparisons": _comparisons(study, settings),
-        "cost_model": cost_section(models, reason, prices),
+        "cost_model": cost_section(models, prices),
         "settings": _settings(outcomes, study, settings),
         "notes": _notes(outcomes, study),
     }
@@ -91,8 +90,7 @@ def _router(
     settings: Settings,
     r: int,
     name: str,
-    models: Mapping[str, costs.CostModel],
-    reason: str,
+    models: Models,
 ) -> dict[str, Any]:
     family = study.routers.families[name]
     exact = study.frontiers.exact_interval
@@ -105,7 +103,7 @@ def _router(
             rule: _entries(study, settings, rule, r) for rule in studies.RULES[1:]
         },
     }
-    return made | router_costs(made, family, models, reason)
+    return made | router_costs(made, name, family, models)
 
 
 def _entries(study: BudgetStudy, settings: Settings, rule: str, r: int) -> dict[str, Any]:
@@ -123,26 +121,29 @@ def _entries(study: BudgetStudy, settings: Settings, rule: str, r: int) -> dict[
 
 
 def _entry(study: BudgetStudy, settings: Settings, rule: str, r: int, j: int) -> dict[str, Cell]:
-    """What one rule's thresholds do at one budget, averaged over splits."""
+    """What one rule's thresholds do at one budget, averaged over splits.
+
+    harm_used is over all that is retrieved in any split. exact_gap: accuracy minus the exact one
+    at the same count, 0 up to rounding.
+    """
     found, intervals = study.frontiers.deployable[rule], study.frontiers.intervals[rule]
     budget = float(settings.budgets[j])
     violated = np.asarray(found.violated)[r, :, j]
     rate = float(violated.mean())
     # One split is violated or not; of many, the share has an interval.
     ends = metrics.wilson_interval(rate, len(violated), _CONFIDENCE) if len(violated) > 1 else ()
-    used = np.asarray(found.harm_used)[r, :, j]
-    harm_used = float(np.mean(used[~np.isnan(used)])) if not np.isnan(used).all() else np.nan
+    used = cell_at(intervals["usage"], r, j)
+    nothing = None if used["estimate"] else "nothing is retrieved"
     entry = {
         "accuracy": cell_at(intervals["accuracy"], r, j),
-        "usage": cell_at(intervals["usage"], r, j),
+        "usage": used,
         "transfer_error": cell_at(intervals["usage"], r, j, shift=-budget),
         "violation_rate": cell(rate, *ends),
         "harm_all": cell_at(intervals["harm_all"], r, j),
-        "harm_used": cell(
-            harm_used, reason="nothing is retrieved" if np.isnan(harm_used) else None
-        ),
+        "harm_used": cell_at(intervals["harm_used"], r, j, reason=nothing),
         "benefit_all": cell_at(intervals["benefit_all"], r, j),
-        "missed": cell(np.asarray(found.missed)[r, :, j].mean()),
+        "missed": cell_at(intervals["missed"], r, j),
+        "exact_gap": cell(np.asarray(study.frontiers.exact_gap[rule])[r, :, j].mean()),
     }
     if len(violated) == 1:
         entry["threshold"] = _threshold(study, r, float(np.asarray(found.threshold)[r, 0, j]))
@@ -179,11 +180,10 @@ def _overall_violation(study: BudgetStudy, settings: Settings) -> dict[str, dict
     """Violation rates over all routers; the error is over splits, which the routers share."""
     made = {}
     for rule in studies.RULES:
-        rate = metrics.violation_rate(study.frontiers.deployable[rule].violated)
-        mean, error = np.asarray(rate.overall), np.asarray(rate.overall_standard_error)
-        low, high = metrics.normal_interval(mean, error, _CONFIDENCE)
-        ends = np.clip(low, 0, 1), np.clip(high, 0, 1)
-        made[rule] = by_budget(settings.budgets, map(cell, mean, *ends))
+        violated = study.frontiers.deployable[rule].violated
+        rate = metrics.violation_rate(violated, confidence_level=_CONFIDENCE)
+        figures = (rate.overall, rate.overall_low, rate.overall_high)
+        made[rule] = by_budget(settings.budgets, map(cell, *map(np.asarray, figures)))
     return made
 
 

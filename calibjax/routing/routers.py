@@ -1,10 +1,12 @@
 """The routers of a study: the scores that a file brings, and routers fitted on its features."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from calibjax.abstention import RCS
 from calibjax.errors import InputError, closest, input_error
 from calibjax.metrics import Splits
 from calibjax.progress import track
@@ -31,8 +33,11 @@ KNOWN_FAMILIES = {
     "dense_top_inverse": "retrieval",
     "dense_margin": "retrieval",
     "forecaster": "retrieval",
+    "rcs": "retrieval",
 }
 TRAINED_COMPLEXITY = "complexity_trained"
+# The retrieval confidence score of `abstention`, fitted to tell evidence that brings the answer.
+RETRIEVAL_CONFIDENCE = "rcs"
 
 
 class Routers(NamedTuple):
@@ -58,13 +63,28 @@ class Routers(NamedTuple):
 
 
 class _Recipe(NamedTuple):
-    """A router to fit: its family, its columns of all features, what it learns."""
+    """A router to fit: its family, its columns of all features, what it learns.
+
+    labels: of the rows of a mask, which are all that it may look at.
+    """
 
     name: str
     family: str
     columns: np.ndarray
     make: Any
-    labels: np.ndarray
+    labels: Callable[[np.ndarray], np.ndarray]
+
+
+class _RetrievalConfidence:
+    """RCS over the probe's features: how likely the answer with evidence is right."""
+
+    def fit(self, features: Any, correct_with: Any) -> "_RetrievalConfidence":
+        self._model = RCS.fit(features, correct_with)
+        return self
+
+    def score(self, features: Any) -> np.ndarray:
+        """Log-odds: probabilities near 1 round to equal numbers."""
+        return self._model.logit(features)
 
 
 def build(
@@ -116,7 +136,7 @@ def _recipes(outcomes: Outcomes, learned: str, seed: int) -> Iterator[_Recipe]:
         raise input_error("learned", learned, f"one of {', '.join(LEARNED)}")
     if learned == "none" or not outcomes.features:
         return
-    u = utility(outcomes.correct_without, outcomes.correct_with)
+    u = utility(outcomes.correct_without, outcomes.correct_with).__getitem__
     places = _columns_by_family(outcomes)
     for target in ("utility", "benefit"):
         if learned not in ("both", target):
@@ -128,10 +148,14 @@ def _recipes(outcomes: Outcomes, learned: str, seed: int) -> Iterator[_Recipe]:
             yield _Recipe(f"bur_linear_{family}{suffix}", family, columns, linear, u)
             yield _Recipe(f"bur_gbm_{family}{suffix}", family, columns, boosted, u)
     if "query" in places:
-        columns = places["query"]
+        levels = functools.partial(_levels, outcomes)
         yield _Recipe(
-            TRAINED_COMPLEXITY, "query", columns, ComplexityClassifier, _levels(outcomes)
+            TRAINED_COMPLEXITY, "query", places["query"], ComplexityClassifier, levels
         )
+    if "retrieval" in places:
+        right = outcomes.correct_with.__getitem__
+        columns = places["retrieval"]
+        yield _Recipe(RETRIEVAL_CONFIDENCE, "retrieval", columns, _RetrievalConfidence, right)
 
 
 def _columns_by_family(outcomes: Outcomes) -> dict[str, np.ndarray]:
@@ -145,12 +169,11 @@ def _columns_by_family(outcomes: Outcomes) -> dict[str, np.ndarray]:
     return places
 
 
-def _levels(outcomes: Outcomes) -> np.ndarray:
+def _levels(outcomes: Outcomes, rows: np.ndarray) -> np.ndarray:
     """Complexity to learn: the file's `level` (hops) where it varies; else 1 - right unaided."""
-    level = outcomes.level
-    if level is not None and np.ptp(level) > 0:
-        return level
-    return (outcomes.correct_without < 0.5).astype(np.float64)
+    if outcomes.level is not None and np.ptp(outcomes.level[rows]) > 0:
+        return outcomes.level[rows]
+    return (outcomes.correct_without[rows] < 0.5).astype(np.float64)
 
 
 def _fit_all(
@@ -173,7 +196,7 @@ def _fit_all(
         rows = free[number]
         for place, recipe in enumerate(recipes):
             own = x[:, recipe.columns]
-            model = recipe.make().fit(own[rows], recipe.labels[rows])
+            model = recipe.make().fit(own[rows], recipe.labels(rows))
             scores[place, number] = model.score(own)
             if isinstance(model, Learned):
                 models[recipe.name] = (model, [names[c] for c in recipe.columns])

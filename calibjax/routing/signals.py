@@ -3,6 +3,7 @@
 Every score is oriented higher = retrieve first.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,18 +21,23 @@ UNCERTAINTY_FEATURES = (
 RETRIEVAL_FEATURES = ("top", "margin", "top3", "lift", "entropy")
 _HOP1 = ("hop1_max", "hop1_margin", "hop1_top3", "hop1_lift", "hop1_H")
 
+# Nats of a uniform draw from 2^18 tokens, the largest vocabularies in use: no draft is less sure.
+UNKNOWN_ENTROPY = 18 * math.log(2)
+# Minus the log-probability of a draft that is not known: that of 800 such draws.
+UNKNOWN_SURPRISE = 1e4
+
 
 def uncertainty_features(log_probs: Sequence[float], entropies: Sequence[float]) -> list[float]:
     """`UNCERTAINTY_FEATURES` of one draft from its tokens' log-probabilities and entropies (nats).
 
-    A draft without tokens is maximally unsure: probabilities 0.
+    A draft of which nothing is known (no tokens, or a server that told nothing of them) is as
+    unsure as can be: `UNKNOWN_ENTROPY`, probabilities and length 0. It answers nothing, so there
+    is nothing for evidence to break.
     """
     p = np.exp(np.asarray(log_probs, np.float64))
     h = np.asarray(entropies, np.float64)
-    if not p.size:
-        return [0.0] * len(UNCERTAINTY_FEATURES)
-    if not h.size:
-        h = np.zeros(1)
+    if not p.size or not h.size:
+        return [UNKNOWN_ENTROPY, UNKNOWN_ENTROPY, 0.0, 0.0, 0.0, 0.0]
     values = (h.mean(), h.max(), p.min(), p.mean(), len(p), p[0])
     return [float(value) for value in values]
 
@@ -40,14 +46,16 @@ def uncertainty_scores(log_probs: Sequence[float], entropies: Sequence[float]) -
     """Scores of the uncertainty triggers for one draft.
 
     mean_entropy, max_entropy: nats, over the whole vocabulary; min_confidence: 1 - the smallest
-    token probability; sequence_log_prob: minus the log-probability of the whole draft.
+    token probability; sequence_log_prob: minus the log-probability of the whole draft. A draft of
+    which nothing is known scores above every other: evidence goes there first.
     """
     feature = dict(zip(UNCERTAINTY_FEATURES, uncertainty_features(log_probs, entropies)))
+    surprise = -float(np.sum(np.asarray(log_probs, np.float64)))
     return {
         "mean_entropy": feature["mean_entropy"],
         "max_entropy": feature["max_entropy"],
         "min_confidence": 1.0 - feature["min_probability"],
-        "sequence_log_prob": -float(np.sum(np.asarray(log_probs, np.float64))),
+        "sequence_log_prob": surprise if feature["length"] else UNKNOWN_SURPRISE,
     }
 
 

@@ -122,6 +122,7 @@ def resampling_key(settings: Settings) -> jax.Array:
 _ROUTER_LED = (
     "exact",
     "deployable",
+    "exact_gap",
     "exact_interval",
     "intervals",
     "exact_times_used",

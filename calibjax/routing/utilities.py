@@ -80,14 +80,3 @@ def shares(
 def _weighted_mean(table, weight):
     total = jnp.matmul(weight, table, precision=jax.lax.Precision.HIGHEST)
     return total / jnp.sum(weight)
-
-
-def same_arm_shares(
-    first: Any, repeat: Any, *, seed: int = 0, num_replicates: int = 2000, cluster: Any = None
-) -> Shares:
-    """The same shares between two runs of one arm: what "harm" is when nothing was changed.
-
-    Zero for greedy generation that repeats itself; for sampled answers, the floor under any harm.
-    """
-    u = utility(first, repeat)
-    return shares(u, seed=seed, num_replicates=num_replicates, cluster=cluster)

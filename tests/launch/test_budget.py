@@ -76,6 +76,44 @@ def test_a_csv_with_splits_gives_the_whole_report_and_the_fitted_routers(tmp_pat
     assert (out / "report.md").exists() and (out / "frontiers.png").exists()
 
 
+@pytest.mark.parametrize(
+    ("rows", "given", "said"),
+    [
+        ("id,correct_without,scores.a\nq,0,1\n", [], "no column correct_with"),
+        (
+            "id,correct_without,correct_with,scores.a\nq,0,1,1\nr,0,,1\n",
+            [],
+            "correct_with is missing in 1 of 2 rows, first at line 3; fix: ",
+        ),
+        (
+            "id,correct_without,correct_with,scores.a\nq,0,1,1\nr,0,1,\n",
+            [],
+            "router scores.a is missing in 1 of 2 rows, first at line 3; fix: ",
+        ),
+        ("id,correct_without,correct_with,scores.a\nq,0,1,1\n", ["--budgets=50 %"], "budgets=50 %"),
+        ("id,correct_without,correct_with,scores.a\nq,0,1,1\n", ["--budgets=1.2"], "budgets=1.2"),
+    ],
+)
+def test_input_that_cannot_be_judged_costs_one_line(rows, given, said, tmp_path):
+    path = tmp_path / "o.csv"
+    path.write_text(rows)
+    done = run("budget", f"--examples={path}", *given, f"--out={tmp_path / 'out'}")
+    assert done.code == 2 and len(done.err.splitlines()) == 1, done.err
+    assert said in done.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_learning_without_features_is_refused(tmp_path):
+    path = tmp_path / "o.csv"
+    rows = "".join(f"q{i},{i % 2},{i % 3 % 2},{i}\n" for i in range(12))
+    path.write_text("id,correct_without,correct_with,scores.a\n" + rows)
+    done = run("budget", f"--examples={path}", "--learned=both", f"--out={tmp_path / 'out'}")
+    assert done.code == 2 and len(done.err.splitlines()) == 1
+    assert "learned=both: expected columns features.<family>.<name>" in done.err
+    assert "fix: drop --learned" in done.err
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_converter_of_the_documentation_runs(tmp_path):
     page = (ROOT / "docs" / "routing.md").read_text()
     code = next(c for c in re.findall(r"```python\n(.*?)```", page, re.S) if "sys.argv[1]" in c)

@@ -105,6 +105,27 @@ def test_splits_are_disjoint_seeded_and_keep_clusters_whole():
         m.random_splits(10, key=KEY, num_splits=1, calibration=0.6, test=0.6)
 
 
+def test_a_threshold_takes_the_best_rows_so_the_exact_gap_is_zero(study):
+    for rule in RULES:
+        assert study.exact_gap[rule].shape == study.exact.shape
+        np.testing.assert_allclose(study.exact_gap[rule], 0, atol=1e-6)
+
+
+def test_intervals_of_missed_and_harm_used_are_about_the_means_over_splits(study):
+    for rule in RULES:
+        frontier, found = study.deployable[rule], study.intervals[rule]
+        means = {name: np.asarray(getattr(frontier, name)).mean(axis=1) for name in found}
+        np.testing.assert_allclose(found["missed"].estimate, means["missed"], atol=2e-6)
+        used = means["usage"]
+        pooled = np.where(used > 0, means["harm_all"] / np.where(used > 0, used, 1), np.nan)
+        np.testing.assert_allclose(found["harm_used"].estimate, pooled, atol=2e-6)
+        for name in ("missed", "harm_used"):
+            ends = found[name]
+            known = ~np.isnan(np.asarray(ends.low))
+            assert (ends.low <= ends.estimate)[known].all()
+            assert (ends.estimate <= ends.high)[known].all()
+
+
 def test_violation_rates_and_their_errors():
     violated = np.zeros((2, 4, 1), bool)
     violated[:, :2] = True  # both routers on the same two splits
@@ -112,6 +133,13 @@ def test_violation_rates_and_their_errors():
     assert rate.rate.tolist() == [[0.5], [0.5]] and rate.overall.tolist() == [0.5]
     # Four splits, not eight independent cells.
     assert float(rate.overall_standard_error[0]) == pytest.approx(0.25)
+    # .5 -+ 1.96 * .25, within [0, 1]; at 68.27 % one standard error.
+    assert float(rate.overall_low[0]) == pytest.approx(0.0100, abs=1e-4)
+    assert float(rate.overall_high[0]) == pytest.approx(0.9900, abs=1e-4)
+    one = m.violation_rate(violated, confidence_level=0.6827)
+    assert float(one.overall_high[0]) == pytest.approx(0.75, abs=1e-4)
+    single = m.violation_rate(violated[:, :1])
+    assert np.isnan(single.overall_low[0]) and np.isnan(single.overall_high[0])
 
 
 @pytest.mark.parametrize(

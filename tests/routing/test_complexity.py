@@ -22,6 +22,12 @@ def test_features_by_hand():
     )
 
 
+def test_query_features_are_those_of_the_question_router():
+    from calibjax.abstention.question_router import text_features
+
+    assert routing.query_features is text_features
+
+
 def test_the_rule_ranks_comparisons_and_bridges_above_plain_questions():
     comparison, bridge, plain = routing.complexity_rule([COMPARISON, BRIDGE, PLAIN])
     assert comparison > plain and bridge > plain

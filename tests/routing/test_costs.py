@@ -25,9 +25,18 @@ def test_without_reuse_the_draft_and_the_probe_are_paid_twice():
     assert total("query", reuse_draft=False, reuse_probe=False) == 23.5
 
 
+def test_what_a_trigger_reads_itself_is_paid_before_the_decision():
+    for family in ("uncertainty", "retrieval", "full"):
+        for usage in (0.0, 0.5, 1.0):
+            assert total(family, usage, reading=7) == total(family, usage) + 7
+    # A query trigger reads nothing but its features.
+    assert total("query", reading=7) == total("query") == total("query", features=0) + 1
+
+
 def test_parts_add_up_to_the_total():
     for family in costs.FAMILIES:
-        made = routing.cost(family, np.linspace(0, 1, 5), MODEL)._asdict()
+        model = MODEL._replace(reading=2)
+        made = routing.cost(family, np.linspace(0, 1, 5), model)._asdict()
         np.testing.assert_allclose(made.pop("total"), sum(made.values()))
 
 

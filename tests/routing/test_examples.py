@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from calibjax.routing import examples
+from calibjax.routing import example_rows, examples
 
 
 def row(number, **changes):
@@ -15,7 +15,7 @@ def row(number, **changes):
         "correct_with": number % 2,
         "scores": {"a": number / 10, "b": -number},
         "features": {"query": {"length": number}},
-        "tokens": dict.fromkeys(examples.TOKENS, 10 + number),
+        "tokens": dict.fromkeys(example_rows.TOKENS, 10 + number),
     }
     return made | changes
 
@@ -123,6 +123,26 @@ def test_without_token_counts_there_is_a_reason(tmp_path):
     reason = "tokens.with_prompt is missing in 1 of 4 rows, first at line 3"
     assert found.reasons["tokens"] == reason
     assert found.reasons["seconds"] == "no column seconds.without"
+
+
+def test_what_a_score_took_is_read_where_every_row_has_it(tmp_path):
+    rows = [row(number, scoring={"a": {"tokens": 100 + number}}) for number in range(4)]
+    rows[1]["scoring"]["b"] = {"tokens": 5, "seconds": 0.5}
+    found = load(tmp_path, rows)
+    assert list(found.scoring["tokens"]) == ["a"] and found.scoring["seconds"] == {}
+    np.testing.assert_array_equal(found.scoring["tokens"]["a"], [100, 101, 102, 103])
+    reason = "scoring.b.tokens is missing in 3 of 4 rows, first at line 1"
+    assert found.reasons["scoring.b.tokens"] == reason
+    rows[2]["scoring"]["a"]["tokens"] = -3
+    assert [one.line for one in load(tmp_path, rows).rejected] == [3]
+
+
+def test_a_score_that_is_no_number_sets_its_row_aside(tmp_path):
+    rows = [row(number) for number in range(6)]
+    rows[2]["scores"]["a"] = float("nan")
+    found = load(tmp_path, rows)
+    assert len(found) == 5
+    assert [(one.line, one.reason.split(":")[0]) for one in found.rejected] == [(3, "a=NaN")]
 
 
 def test_a_file_without_routers_or_with_an_unknown_family_is_refused(tmp_path):

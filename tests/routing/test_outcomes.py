@@ -7,7 +7,8 @@ import pytest
 from calibjax.generation import Sampler, prompts
 from calibjax.records import Passage, Question
 from calibjax.retrieval import BM25Retriever
-from calibjax.routing import examples, outcomes, signals
+from calibjax.routing import answering, examples, outcomes, probes, signals
+from calibjax.routing.forecasts import Scored
 from calibjax.routing.routers import KNOWN_FAMILIES
 from calibjax.supervision.asking import Model
 from calibjax.supervision.grading import ExactGrader
@@ -23,7 +24,7 @@ QUESTIONS = [
     Question("q2", "Which tree grows by rivers?", ("alder",), PASSAGES, meta={"hops": 2}),
     Question("q3", "Which tree grows on hills?", ("cedar",), PASSAGES[1:], meta={"hops": 3}),
 ]
-SETTINGS = outcomes.Settings(passages=2, max_new_tokens=4, repeat=True)
+SETTINGS = answering.Settings(passages=2, max_new_tokens=4, repeat=True)
 
 
 def model():
@@ -34,25 +35,25 @@ def model():
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     directory = tmp_path_factory.mktemp("stages")
-    probes, seconds = outcomes.search_own(QUESTIONS, BM25Retriever, 20)
-    answerer = outcomes.Answerer(model(), directory, SETTINGS)
-    answers = answerer.answer(QUESTIONS, probes)
+    hits, seconds = probes.search_own(QUESTIONS, BM25Retriever, 20)
+    answerer = answering.Answerer(model(), directory, SETTINGS)
+    answers = answerer.answer(QUESTIONS, hits)
     made = outcomes.make_outcomes(
-        QUESTIONS, probes, answers, ExactGrader(), retrieval_seconds=seconds
+        QUESTIONS, hits, answers, ExactGrader(), retrieval_seconds=seconds
     )
-    return directory, probes, answers, made
+    return directory, hits, answers, made
 
 
 def test_own_evidence_comes_from_the_question_and_pooled_evidence_from_anywhere():
-    own, _ = outcomes.search_own(QUESTIONS, BM25Retriever, 20)
+    own, _ = probes.search_own(QUESTIONS, BM25Retriever, 20)
     for question, probe in zip(QUESTIONS, own):
         assert {passage.id for passage in probe.passages} <= {p.id for p in question.passages}
-    pooled, _ = outcomes.search_pool(QUESTIONS, BM25Retriever(PASSAGES), 1)
+    pooled, _ = probes.search_pool(QUESTIONS, BM25Retriever(PASSAGES), 1)
     assert [probe.passages[0].id for probe in pooled] == ["b", "a", "c"]
     assert all(len(probe.scores) == 1 for probe in pooled)
     bare = [Question("q9", "Why?", ("x",))]
     with pytest.raises(ValueError, match="evidence=own: 1 questions bring no passages, such as q9"):
-        outcomes.search_own(bare, BM25Retriever, 3)
+        probes.search_own(bare, BM25Retriever, 3)
 
 
 def test_the_arms_differ_in_the_passages_alone():
@@ -93,23 +94,23 @@ def test_evidence_is_read_and_its_tokens_are_counted(run):
 
 def test_a_greedy_repeat_changes_nothing(run):
     _, _, answers, made = run
-    for arm in outcomes.ARMS:
+    for arm in answering.ARMS:
         first, again = ([row["text"] for row in answers[name]] for name in (arm, f"{arm}_repeat"))
         assert first == again
         assert all(row[f"repeat_{arm}"] == row[f"correct_{arm}"] for row in made.rows)
 
 
 def test_a_resumed_run_asks_for_nothing_twice(run, tmp_path):
-    directory, probes, answers, _ = run
-    again = outcomes.Answerer(model(), directory, SETTINGS)
-    assert again.answer(QUESTIONS, probes) == answers
+    directory, hits, answers, _ = run
+    again = answering.Answerer(model(), directory, SETTINGS)
+    assert again.answer(QUESTIONS, hits) == answers
     assert [stage.counts["n_asked"] for stage in again.stages.values()] == [0] * 4
     lines = (directory / "with.jsonl").read_bytes().splitlines(keepends=True)
     for path in directory.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     (tmp_path / "with.jsonl").write_bytes(b"".join(lines[:-1]) + lines[-1][:40])  # a kill
-    torn = outcomes.Answerer(model(), tmp_path, SETTINGS)
-    texts = [row["text"] for row in torn.answer(QUESTIONS, probes)["with"]]
+    torn = answering.Answerer(model(), tmp_path, SETTINGS)
+    texts = [row["text"] for row in torn.answer(QUESTIONS, hits)["with"]]
     assert texts == [row["text"] for row in answers["with"]]
     assert [stage.counts["n_asked"] for stage in torn.stages.values()] == [0, 1, 0, 0]
 
@@ -134,10 +135,10 @@ def answered(text, **more):
 
 def test_a_question_that_was_refused_or_cannot_be_graded_is_set_aside():
     questions = [*QUESTIONS, Question("q4", "Whose?", (" ",))]
-    probes = [outcomes.Probe([], [])] * 4
-    answers = {arm: [answered("birch") for _ in questions] for arm in outcomes.ARMS}
+    hits = [probes.Probe([], [])] * 4
+    answers = {arm: [answered("birch") for _ in questions] for arm in answering.ARMS}
     answers["with"][1] = {"text": "", "error": "too long"}
-    made = outcomes.make_outcomes(questions, probes, answers, ExactGrader())
+    made = outcomes.make_outcomes(questions, hits, answers, ExactGrader())
     assert [row["id"] for row in made.rows] == ["q1", "q3"]
     assert [(one.raw, one.reason) for one in made.rejected] == [
         ("q2", "too long"),
@@ -148,3 +149,31 @@ def test_a_question_that_was_refused_or_cannot_be_graded_is_set_aside():
     assert "tokens" not in row and "mean_entropy" not in row["scores"]
     assert row["correct_without"] == 1 and row["f1_without"] == 1.0
     assert made.report["utility"] == {"harmful": 0, "neutral": 2, "beneficial": 0}
+
+
+def test_an_empty_draft_gets_evidence_first_and_is_counted(tmp_path):
+    """A server writes nothing for one question: the file is whole, and no trigger calls it sure."""
+    told = {"log_probs": [-0.1, -2.5], "entropies": [0.2, 3.0], "n_tokens": 2}
+    drafts = [answered("birch", **told, approximate=True), answered(""), answered("alder", **told)]
+    answers = {"without": drafts, "with": [answered("birch", **told)] * 3}
+    hits = [probes.Probe([], [])] * 3
+    made = outcomes.make_outcomes(QUESTIONS, hits, answers, ExactGrader())
+    path = tmp_path / "outcomes.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in made.rows))
+    found = examples.load(path)
+    for name in ("mean_entropy", "max_entropy", "min_confidence", "sequence_log_prob"):
+        assert found.scores[name][1] > max(found.scores[name][[0, 2]]), name
+    assert made.report["uncertainty"] == {"n_unknown": 1, "n_approximate": 1}
+
+
+def test_a_forecast_comes_with_what_it_read(tmp_path):
+    hits, _ = probes.search_own(QUESTIONS, BM25Retriever, 2)
+    answers = {arm: [answered("birch") for _ in QUESTIONS] for arm in answering.ARMS}
+    extra = {"forecaster": Scored([0.5, 0.25, 0.0], [120, 80, 0], 0.5)}
+    made = outcomes.make_outcomes(QUESTIONS, hits, answers, ExactGrader(), extra=extra)
+    path = tmp_path / "outcomes.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in made.rows))
+    found = examples.load(path)
+    assert found.scores["forecaster"].tolist() == [0.5, 0.25, 0.0]
+    assert found.scoring["tokens"]["forecaster"].tolist() == [120, 80, 0]
+    assert found.scoring["seconds"]["forecaster"].tolist() == [0.5] * 3

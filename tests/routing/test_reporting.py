@@ -67,7 +67,7 @@ def test_the_keys_are_those_that_others_rely_on(over_splits):
 
 def test_over_splits_figures_have_intervals_around_them(over_splits):
     entry = over_splits["routers"]["mine"]["deployable"]["0.5"]
-    for name in ("accuracy", "usage", "transfer_error", "violation_rate", "harm_all"):
+    for name in (*budget_schema.REQUIRED, "missed"):
         assert entry[name]["low"] <= entry[name]["estimate"] <= entry[name]["high"], name
     shift = entry["usage"]["estimate"] - entry["transfer_error"]["estimate"]
     assert shift == pytest.approx(0.5)
@@ -129,11 +129,43 @@ def test_cost_follows_the_realised_usage_and_family(of_one_split):
 def test_without_a_family_or_token_counts_cost_is_null_with_the_reason(over_splits):
     mine = over_splits["routers"]["mine"]
     assert mine["cost"] is None and "--families" in mine["cost_reason"]
+    assert "mine (no family: name it with --families)" in budget_page.page(over_splits, "t", [])
     bare = make(split=True, tokens={}, reasons={"tokens": "no column tokens.with_output"})
     router = bare["routers"]["mean_entropy"]
     assert router["cost"] is None and router["cost_reason"] == "no column tokens.with_output"
     budget_schema.check_complete(bare)
-    assert "no column tokens.with_output" in budget_page.page(bare, "t", [])
+    page = budget_page.page(bare, "t", [])
+    assert "no column tokens.with_output" in page
+    # What was measured is still shown.
+    assert "Seconds at 0.5" in page and f"{router['seconds']['0.5']:.2f}" in page
+
+
+def test_a_forecaster_without_its_tokens_is_not_priced_as_free():
+    made = make(split=True, scores={"forecaster": np.arange(80.0)})
+    router = made["routers"]["forecaster"]
+    assert router["family"] == "retrieval" and router["cost"] is None
+    assert "| forecaster | retrieval |" in (page := budget_page.page(made, "t", []))
+    assert "forecaster (no column scoring.forecaster.tokens, and its score is not free)" in page
+
+
+def test_budgets_come_in_increasing_order(over_splits):
+    page = budget_page.page(over_splits, "t", [])
+    assert page.index("## Budget 0.25") < page.index("## Budget 0.5")
+
+
+def test_one_split_has_no_interval_of_violations(of_one_split, over_splits):
+    overall = of_one_split["violation_overall"]["quantile"]
+    assert overall["0.5"] in (0.0, 0.5, 1.0) and "intervals" not in overall
+    assert "violation_rate" not in of_one_split["routers"]["mine"]["deployable"]["0.5"]["intervals"]
+    several = over_splits["violation_overall"]["quantile"]["0.5"]
+    assert several["low"] <= several["estimate"] <= several["high"]
+
+
+def test_the_gap_to_the_exact_frontier_at_the_same_count_is_reported_and_zero(over_splits):
+    for router in over_splits["routers"].values():
+        for entries in (router["deployable"], *router["conservative"].values()):
+            for entry in entries.values():
+                assert entry["exact_gap"]["estimate"] == pytest.approx(0, abs=1e-6)
 
 
 def test_two_equal_runs_of_each_arm_show_no_harm(over_splits):

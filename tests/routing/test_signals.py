@@ -29,6 +29,15 @@ def test_uncertainty_scores_are_higher_for_the_less_sure_draft():
     assert sure["min_confidence"] == pytest.approx(0.02)
 
 
+@pytest.mark.parametrize("told", [([], []), (np.log([0.9]), []), ([], [0.1])])
+def test_a_draft_of_which_nothing_is_known_is_less_sure_than_any_other(told):
+    vocabulary = 2**18
+    flat = [-np.log(vocabulary)] * 32, [np.log(vocabulary)] * 32
+    unknown, unsure = (routing.uncertainty_scores(*draft) for draft in (told, flat))
+    assert all(unknown[name] >= unsure[name] for name in unsure)
+    assert np.isfinite([*unknown.values(), *routing.uncertainty_features(*told)]).all()
+
+
 def test_retrieval_features_by_hand():
     found = dict(zip(RETRIEVAL_FEATURES, routing.retrieval_features([4.0, 3.0, 1.0, 0.0])))
     p = np.array([4, 3, 1]) / 8
@@ -54,6 +63,7 @@ def test_fifty_hits_are_seen_and_no_more():
     assert routing.retrieval_features(scores) == routing.retrieval_features([*scores, 0.5, 0.1])
 
 
+# D01 of the bug cases: a missing token was scored -100 and its ratio came out above 1.
 def test_a_missing_reflection_token_counts_zero_not_minus_a_hundred():
     assert routing.reflection_score(None, 0.9) == 0.0
     assert routing.reflection_score(0.3, None) == 1.0

@@ -186,6 +186,29 @@ def test_learned_routers_are_fitted_anew_in_each_split():
     assert made.frontiers.exact.shape == (len(made.routers.names), 2, 1)
 
 
+def test_what_is_learned_is_chosen_by_train_rows_alone():
+    """Hops that vary among the judged rows only teach nothing: the classifier falls back."""
+    rows = _learned()
+    held_out = rows.split != "train"
+    rows.level = np.where(held_out, np.arange(90) % 3, 2.0)
+    splits = study.make_splits(rows, Settings())
+    found = routers.build(rows, splits).fitted
+    rows.level = None
+    np.testing.assert_array_equal(routers.build(rows, splits).fitted, found)
+
+
+def test_retrieval_confidence_is_fitted_to_tell_evidence_that_brings_the_answer():
+    rows = outcomes(300, {}, split=np.array(["train", "calibration", "test"])[np.arange(300) % 3])
+    top = np.random.default_rng(3).normal(size=300)
+    rows.correct_with = (top > 0.2).astype(float)
+    rows.features = {"retrieval": (["top"], top[:, None])}
+    found = routers.build(rows, study.make_splits(rows, Settings()))
+    place = found.names.index("rcs")
+    assert found.families["rcs"] == "retrieval"
+    order = np.argsort(found.of_split(place, 0))
+    np.testing.assert_array_equal(order, np.argsort(top))
+
+
 def test_learned_routers_without_train_rows_are_refused():
     rows = _learned()
     rows.split = np.where(rows.split == "train", "test", rows.split)

@@ -37,9 +37,9 @@ def test_arms_of_other_lengths_are_refused():
 
 def test_two_equal_runs_of_an_arm_show_no_harm_and_two_coin_flips_do():
     flips = np.random.default_rng(0).integers(0, 2, (2, 400))
-    same = routing.same_arm_shares(flips[0], flips[0], num_replicates=50)
+    same = routing.shares(routing.utility(flips[0], flips[0]), num_replicates=50)
     assert float(same.harmful.estimate) == float(same.beneficial.estimate) == 0.0
-    noisy = routing.same_arm_shares(*flips, num_replicates=50)
+    noisy = routing.shares(routing.utility(*flips), num_replicates=50)
     # P(1 then 0) = 1/4; four standard errors at n = 400 are .087.
     assert abs(float(noisy.harmful.estimate) - 0.25) < 0.087
 
