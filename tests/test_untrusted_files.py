@@ -7,7 +7,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Calls and imports; `allow_pickle=False` and messages that speak of pickles are what we want.
 FORBIDDEN = re.compile(
     r"import (cloud)?pickle|from (cloud)?pickle|pickle\.(load|dump)|allow_pickle=True|torch\.load"
-    r"|joblib|(?<![\w.])eval\(|read_index\("
+    r"|joblib|(?<![\w.])eval\(|\bread_index\("
 )
 
 

@@ -11,6 +11,7 @@ from jax.ad_checkpoint import checkpoint_name
 from calibjax.backbone import lora, rope
 from calibjax.backbone.config import DecoderConfig
 from calibjax.backbone.quantize import SCALE
+from calibjax.training.mesh import divide_batch
 
 # attend(q_BTHh, k_BTGh, v_BTGh) -> (out_BTHh, whatever the caller wants to keep of the layer).
 Attend = Callable[[jax.Array, jax.Array, jax.Array], tuple[jax.Array, Any]]
@@ -143,7 +144,7 @@ def run_block(
     if places_BN is not None:
         places_BN1 = places_BN[..., None]
         x_BTD, normed_BTD, *tables = (
-            jnp.take_along_axis(whole, places_BN1, axis=1)
+            divide_batch(jnp.take_along_axis(divide_batch(whole), places_BN1, axis=1))
             for whole in (x_BTD, normed_BTD, *tables)
         )
     q_BTHh = project_heads(block, config, normed_BTD, tables, "q", adapted)

@@ -83,7 +83,7 @@ def test_a_damaged_hotpotqa_item_is_set_aside_with_its_place_and_reason(tmp_path
     assert [q.id for q in loaded.questions] == ["a1", "a4", "a5"]
     assert [(row.line, row.reason) for row in loaded.rejected] == [
         (2, "context, supporting_facts: expected pairs of title and sentences"),
-        (3, "answer=' ': expected text that is not blank"),
+        (3, 'answer=" ": expected text that is not blank'),
         (5, "expected a JSON object"),
     ]
 
