@@ -60,4 +60,4 @@ def test_another_backbone_does_not_continue_a_run(tmp_path):
     fields = backbones.config()
     backbones.save(tmp_path / "backbone", fields, backbones.tensors(fields, seed=1))
     err = runs.finish([*short, "--resume"], cache, code=2).splitlines()[-1]
-    assert err.startswith("backbone_sha256=") and "run.json" in err
+    assert err.startswith("backbone=") and "run.json" in err
