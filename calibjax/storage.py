@@ -31,7 +31,7 @@ def write_bytes(path: str | Path, data: bytes) -> None:
         temporary.unlink(missing_ok=True)
         _name_file(error, target)
         raise
-    sync_directory(target.parent)
+    sync(target.parent)
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -196,9 +196,9 @@ def sha256_json(value: Any) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def sync_directory(directory: Path) -> None:
-    """fsync of a directory, so that a rename in it survives a power cut."""
-    handle = os.open(directory, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """fsync of a file or of a directory, so that a rename in it survives a power cut."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

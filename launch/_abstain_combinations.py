@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from absl import flags
 
-from calibjax.errors import input_error
+from launch._refusals import Needs, refuse_ignored
 
 
 class _Rule(NamedTuple):
@@ -65,10 +65,8 @@ _RULES = (
 
 def check() -> None:
     """InputError for the first flag that is given where it would have no effect."""
-    for rule in _RULES:
-        if rule.holds():
-            continue
-        for name in rule.names:
-            flag = flags.FLAGS[name]
-            if flag.present:
-                raise input_error(name, flag.value, f"{rule.needs} beside it", f"drop --{name}")
+    refuse_ignored(
+        Needs(flags.FLAGS[name], rule.holds(), f"{rule.needs} beside it")
+        for rule in _RULES
+        for name in rule.names
+    )

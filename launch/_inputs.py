@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -139,9 +138,9 @@ def _dense_maker() -> Callable[..., Any]:
 
     encoder = load_encoder(ENCODER.value, pooling=POOLING.value)
     if not QUERY_ENCODER.value:
-        return partial(DenseRetriever, encoder=encoder)
+        return functools.partial(DenseRetriever, encoder=encoder)
     tower = load_encoder(QUERY_ENCODER.value, pooling=POOLING.value)
-    return partial(DenseRetriever, encoder=encoder, query_encoder=tower, pairs=True)
+    return functools.partial(DenseRetriever, encoder=encoder, query_encoder=tower, pairs=True)
 
 
 def model(name: str | None, flag: str, loaded: dict[str, Any]) -> Any:

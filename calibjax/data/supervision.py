@@ -154,7 +154,7 @@ def _replace(made: Path, target: Path) -> None:
     if target.exists():
         os.replace(target, old)
     os.replace(made, target)
-    storage.sync_directory(target.parent)
+    storage.sync(target.parent)
     shutil.rmtree(old, ignore_errors=True)
 
 

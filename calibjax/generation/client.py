@@ -14,7 +14,7 @@ from calibjax.errors import InputError, closest, input_error
 from calibjax.generation.connection import Connection
 from calibjax.generation.names import content_names
 from calibjax.generation.requests import Request
-from calibjax.generation.responses import parse_completion, usage_of
+from calibjax.generation.responses import parse_body, samples_of
 from calibjax.generation.results import Generation
 from calibjax.generation.retry import Line, Refused, Retryable, RetryPolicy
 from calibjax.generation.spending import Spending
@@ -157,9 +157,9 @@ class OpenAIClient:
     ) -> list[Generation]:
         async def once() -> list[Generation]:
             self.spending.call()
-            content = await connection.complete(body)
-            self.spending.add(usage_of(content))
-            return parse_completion(content, body["n"])
+            answer = parse_body(await connection.complete(body))
+            self.spending.add(answer.get("usage"))
+            return samples_of(answer, body["n"])
 
         try:
             return await line.call(once)
@@ -196,7 +196,7 @@ class OpenAIClient:
     async def _try(self, connection: Connection, body: dict[str, Any]) -> list[Generation]:
         for attempt in range(_PROBE_CALLS):
             try:
-                return parse_completion(await connection.complete(body), 1)
+                return samples_of(parse_body(await connection.complete(body)), 1)
             except Retryable:
                 if attempt == _PROBE_CALLS - 1:
                     raise

@@ -8,27 +8,23 @@ from calibjax.generation.results import Generation
 from calibjax.generation.retry import Retryable
 
 
-def parse_completion(content: bytes, num_samples: int) -> list[Generation]:
-    """The samples of a response body. Raises Retryable if it is not what was asked for."""
+def parse_body(content: bytes) -> dict[str, Any]:
+    """A response body, {} if it is no object. Raises Retryable if it is not JSON."""
     try:
         body = json.loads(content)
     except (ValueError, RecursionError) as error:
         start = content[:40].decode("utf-8", "replace")
         raise Retryable(f"the answer is not JSON ({start!r})") from error
-    choices = body.get("choices") if isinstance(body, dict) else None
+    return body if isinstance(body, dict) else {}
+
+
+def samples_of(body: dict[str, Any], num_samples: int) -> list[Generation]:
+    """The samples of a parsed body. Raises Retryable if they are not what was asked for."""
+    choices = body.get("choices")
     if not isinstance(choices, list) or len(choices) != num_samples:
         found = len(choices) if isinstance(choices, list) else 0
         raise Retryable(f"{found} samples in the answer, {num_samples} asked for")
     return [_sample(choice) for choice in choices]
-
-
-def usage_of(content: bytes) -> Any:
-    """What a response body says of its token counts, or None."""
-    try:
-        body = json.loads(content)
-    except (ValueError, RecursionError):
-        return None
-    return body.get("usage") if isinstance(body, dict) else None
 
 
 def _sample(choice: Any) -> Generation:

@@ -82,12 +82,12 @@ def _publish(
     manifest["sha256"] = storage.sha256_json(manifest)
     storage.write_json(temporary / _MANIFEST, manifest)
     for name in files:
-        _fsync(temporary / name)
+        storage.sync(temporary / name)
     aside = path.with_name(f"{path.name}.old.tmp")
     if path.exists():
         os.replace(path, aside)
     os.replace(temporary, path)
-    _fsync(path.parent)
+    storage.sync(path.parent)
     shutil.rmtree(aside, ignore_errors=True)
 
 
@@ -150,14 +150,6 @@ def _files(directory: Path) -> list[str]:
 
 def _fingerprint(path: Path) -> dict[str, Any]:
     return {"bytes": path.stat().st_size, "sha256": storage.sha256_file(path)}
-
-
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _finite(array: np.ndarray) -> bool:
