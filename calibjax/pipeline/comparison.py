@@ -39,20 +39,27 @@ class Arm(NamedTuple):
 
 
 def make_arms(
-    questions: Sequence[Question], selectors: Mapping[str, Selector], seed: int
+    questions: Sequence[Question],
+    again: Sequence[Question],
+    selectors: Mapping[str, Selector],
+    seed: int,
 ) -> dict[Arm, list[Case]]:
-    """The cases of every arm: each forecaster with reranking, at each temperature, confidence
-    hidden; and CalibRAG's forecast of the retriever's best document."""
+    """The cases of every arm: each forecaster with reranking, CalibRAG with its confidence hidden,
+    and its forecast of the retriever's best document; of the questions in `again`, each forecaster
+    at each temperature."""
     chosen = {Arm(name): selector.choose() for name, selector in selectors.items()}
     chosen[Arm("calibrag", shown=False)] = chosen[Arm("calibrag")]
     chosen[Arm("calibrag_no_rerank")] = selectors["calibrag"].choose(rerank=False)
     for name, selector in selectors.items():
         for t in TEMPERATURES:
             chosen[Arm(name, t)] = selector.choose(t)
-    return {
-        arm: make_cases(questions, selections, arm.temperature, arm.shown, seed)
-        for arm, selections in chosen.items()
-    }
+    kept = {question.id for question in again}
+    cases = {}
+    for arm, selections in chosen.items():
+        made = make_cases(questions, selections, arm.temperature, arm.shown, seed)
+        at_all = arm.temperature is None
+        cases[arm] = [case for case in made if at_all or case.question.id in kept]
+    return cases
 
 
 def split_arms(

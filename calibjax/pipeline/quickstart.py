@@ -39,7 +39,9 @@ class Size:
     """How much is done.
 
     k: passages retrieved; docs_per_question: of these, labelled; draws: decisions per labelled row
-    (R); test_draws: decisions per test question and arm; steps: of joint LoRA and head training.
+    (R); test_draws: decisions per test question and arm; temperature_questions: test questions of
+    which users decide once more at each of `comparison.TEMPERATURES`; steps: of joint LoRA and head
+    training.
     """
 
     train_questions: int
@@ -49,14 +51,15 @@ class Size:
     docs_per_question: int
     draws: int
     test_draws: int
+    temperature_questions: int
     steps: int
     epsilon: float
     replicates: int
 
 
 SIZES = {
-    "default": Size(240, 24, 120, 4, 2, 4, 2, 4, 0.1, 2000),
-    "smoke": Size(8, 3, 6, 3, 2, 2, 2, 2, 0.1, 200),
+    "default": Size(240, 12, 160, 3, 2, 4, 2, 60, 2, 0.1, 2000),
+    "smoke": Size(8, 3, 6, 3, 2, 2, 2, 4, 2, 0.1, 200),
 }
 
 
@@ -88,9 +91,9 @@ def run(job: Job, size: Size, directory: Path, stage: StageTimer) -> dict[str, A
         with stage(f"train_{method}"):
             forecasters[method] = fit(job, size, method, train, validation, frozen, directory)
     with stage("score"):
-        arms = comparison.make_arms(
-            job.test, _selectors(job, size, reader, forecasters), job.seed
-        )
+        selectors = _selectors(job, size, reader, forecasters)
+        again = sample_questions(job.test, size.temperature_questions, job.seed)
+        arms = comparison.make_arms(job.test, again, selectors, job.seed)
     with stage("answer"):
         decided = answer(job, size, reader, arms, directory)
     with stage("baselines"):

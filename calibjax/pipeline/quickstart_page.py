@@ -16,7 +16,8 @@ def sections(report: Mapping[str, Any]) -> list[str]:
 def _by_temperature(report: Mapping[str, Any]) -> Iterator[str]:
     yield "## The user's temperature\n"
     yield (
-        "All users decide at the temperature of the row, and the forecast is asked for it. "
+        f"Users of {report['temperature_questions']} of the test questions decide once more at "
+        "each temperature, and the forecast is asked for it. "
         "`calibrag_no_temperature` was trained without it.\n"
     )
     rows = []

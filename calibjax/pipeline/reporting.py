@@ -77,6 +77,7 @@ def make_report(
         methods[method]["by_temperature"] = {
             t: part["metrics"] for t, part in by_temperature["methods"].items()
         }
+    report["temperature_questions"] = len(decided[Arm("calibrag", comparison.TEMPERATURES[0])])
     chosen = [one.case.selection for one in decided[Arm("calibrag")]]
     rounds = [(one.triggered, one.round) for one in chosen]
     report["stage3"] = {"epsilon": epsilon, **stage3_shares(rounds)}

@@ -18,7 +18,7 @@ from calibjax.forecaster.model import ForecastModel
 from calibjax.forecaster.presets import Preset
 
 # Prior standard deviation of the logit, from nearly constant to nearly unpenalised.
-SPREADS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
+SPREADS = (0.1, 0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 4.0)
 FOLDS = 5
 # Newton's method solves a system of as many equations as there are rows.
 MAX_ROWS = 1000
@@ -97,22 +97,30 @@ def fit_ridge(x_ND: np.ndarray, label_N: np.ndarray, penalty: float, steps: int 
 
 
 def choose_spread(x_ND: np.ndarray, label_N: np.ndarray, questions: Sequence[str]) -> float:
-    """The one of `SPREADS` with the lowest cross-validated loss, folds made of whole questions."""
+    """The smallest of `SPREADS` whose cross-validated loss is within a standard error of the least.
+
+    The one-standard-error rule (Hastie et al., Elements of Statistical Learning, 7.10), with folds
+    of whole questions and the error over questions. The loss hardly tells a wide range of spreads
+    apart, while the document of a question is chosen by the largest of K forecasts, which a wide
+    spread overstates.
+    """
     ids, member = np.unique(np.asarray(questions), return_inverse=True)
     folds = min(FOLDS, len(ids))
     if folds < 2:
         return SPREADS[0]
     fold_N = np.random.default_rng(0).permutation(len(ids))[member] % folds
-    losses = []
-    for spread in SPREADS:
-        total = 0.0
+    loss_SN = np.empty((len(SPREADS), len(label_N)))
+    for loss_N, spread in zip(loss_SN, SPREADS):
         for fold in range(folds):
             test = fold_N == fold
             fitted = fit_ridge(x_ND[~test], label_N[~test], x_ND.shape[1] / spread**2)
             z = x_ND[test] @ fitted.w + fitted.bias
-            total += float(np.sum(np.logaddexp(0.0, z) - label_N[test] * z))
-        losses.append(total)
-    return SPREADS[int(np.argmin(losses))]
+            loss_N[test] = np.logaddexp(0.0, z) - label_N[test] * z
+    loss_SQ = np.array([np.bincount(member, loss_N) for loss_N in loss_SN])
+    mean_S = loss_SQ.mean(1)
+    least = np.argmin(mean_S)
+    error = loss_SQ[least].std(ddof=1) / np.sqrt(len(ids))
+    return SPREADS[int(np.argmax(mean_S <= mean_S[least] + error))]
 
 
 def plant(model: ForecastModel, w: np.ndarray, bias: float, label_N: np.ndarray) -> None:

@@ -26,6 +26,7 @@ SIZE = Size(
     docs_per_question=2,
     draws=2,
     test_draws=2,
+    temperature_questions=3,
     steps=2,
     epsilon=0.3,
     replicates=20,
@@ -72,6 +73,15 @@ def test_every_figure_agrees_with_the_rows_beside_it(finished):
     directory, report, _ = finished
     assert check(directory) == []
     assert set(report["methods"]) == METHODS
+
+
+def test_users_decide_at_each_temperature_on_the_questions_set_aside_for_it(finished):
+    directory, report, _ = finished
+    rows = [json.loads(x) for x in (directory / "predictions_by_temperature.jsonl").open()]
+    asked = {(row["method"], row["temperature"], row["group"]) for row in rows}
+    assert report["temperature_questions"] == SIZE.temperature_questions
+    assert len(asked) == 2 * 3 * SIZE.temperature_questions
+    assert len(rows) == SIZE.test_draws * len(asked)
 
 
 def test_baselines_are_compared_on_the_same_outcomes(finished):

@@ -137,6 +137,32 @@ def test_the_idle_units_of_the_head_can_still_learn():
     assert (np.abs(gradient) > 0).mean() > 0.8
 
 
+def test_the_spread_is_the_smallest_within_a_standard_error_of_the_least_loss():
+    """Recomputed with scikit-learn's regression and grouped folds taken from the rule's own."""
+    x, _, label, questions, _ = sample(n=90, dim=20)
+    ids, member = np.unique(questions, return_inverse=True)
+    fold = np.random.default_rng(0).permutation(len(ids))[member] % ridge.FOLDS
+    both = np.concatenate([label, 1 - label])
+    mean, error = [], []
+    for spread in ridge.SPREADS:
+        of_row = np.empty(len(x))
+        for k in range(ridge.FOLDS):
+            train = np.tile(fold != k, 2)
+            peer = LogisticRegression(C=spread**2 / x.shape[1], tol=1e-10, max_iter=10_000)
+            twice, target = np.tile(x, (2, 1)), np.repeat([1, 0], len(x))
+            peer.fit(twice[train], target[train], sample_weight=both[train])
+            p = peer.predict_proba(x[fold == k])[:, 1]
+            y = label[fold == k]
+            of_row[fold == k] = -(y * np.log(p) + (1 - y) * np.log1p(-p))
+        of_question = np.array([of_row[member == i].mean() for i in range(len(ids))])
+        mean.append(of_question.mean())
+        error.append(of_question.std(ddof=1) / np.sqrt(len(ids)))
+    least = int(np.argmin(mean))
+    want = next(s for s, m in zip(ridge.SPREADS, mean) if m <= mean[least] + error[least])
+    assert want < ridge.SPREADS[least]
+    assert ridge.choose_spread(x.astype(float), label.astype(float), questions) == want
+
+
 def test_folds_keep_questions_whole_and_few_rows_are_no_error():
     x, _, label, _, _ = sample(n=12, dim=3)
     assert ridge.choose_spread(x, label, ["q"] * 12) == ridge.SPREADS[0]
