@@ -77,7 +77,8 @@ def test_every_figure_agrees_with_the_rows_beside_it(finished):
 
 def test_users_decide_at_each_temperature_on_the_questions_set_aside_for_it(finished):
     directory, report, _ = finished
-    rows = [json.loads(x) for x in (directory / "predictions_by_temperature.jsonl").open()]
+    lines = (directory / "predictions_by_temperature.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
     asked = {(row["method"], row["temperature"], row["group"]) for row in rows}
     assert report["temperature_questions"] == SIZE.temperature_questions
     assert len(asked) == 2 * 3 * SIZE.temperature_questions
