@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from absl import flags
 
+from launch._inputs import ENCODING, SERVING
 from launch._refusals import Needs, refuse_ignored
 
 
@@ -32,7 +33,7 @@ def _judges() -> bool:
 _RULES = (
     _Rule(
         (
-            *("corpus", "retriever", "encoder", "forecaster", "server", "concurrency", "limit"),
+            *("corpus", "retriever", *ENCODING, "forecaster", *SERVING, "limit"),
             *("architecture", "rescue", "judge", "bridge_writer", "alpha", "pool"),
         ),
         from_questions,
@@ -53,8 +54,12 @@ _RULES = (
         ("judge", "bridge_writer", "alpha", "server"), _judges, "--architecture=judge or --rescue"
     ),
     _Rule(("pool",), lambda: _value("architecture") == "judge", "--architecture=judge"),
-    _Rule(("encoder",), lambda: _value("retriever") == "dense", "--retriever=dense"),
-    _Rule(("concurrency",), lambda: bool(_value("server")), "--server"),
+    _Rule(ENCODING, lambda: _value("retriever") == "dense", "--retriever=dense"),
+    _Rule(
+        tuple(name for name in SERVING if name != "server"),
+        lambda: bool(_value("server")),
+        "--server",
+    ),
     _Rule(
         ("rescue_coverage",),
         lambda: bool(_value("examples")) or bool(_value("rescue")),

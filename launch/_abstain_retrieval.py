@@ -36,8 +36,9 @@ HARMLESS = (
     *("examples", "fit_examples", "apply", "run", "qrels", "questions"),
 )
 
-for _shared in ("dataset", "corpus", "retriever", "encoder", "server", "concurrency", "forecaster"):
-    flags.declare_key_flag(_shared)
+_SHARED = ("dataset", "corpus", "retriever", "forecaster")
+for _name in (*_SHARED, *_inputs.ENCODING, *_inputs.SERVING):
+    flags.declare_key_flag(_name)
 # Embeddings are what the method is about; BM25 is the other choice.
 flags.set_default(_inputs.RETRIEVER, "dense")
 
