@@ -29,7 +29,7 @@ from calibjax.backbone.config import DecoderConfig
 from calibjax.backbone.decoder import DecoderModule, parameter_shapes
 from calibjax.backbone.lora import Adapter
 from calibjax.backbone.packed import Packed, packed_features, packed_mask
-from calibjax.data.batching import BatchPlan, Group, collate
+from calibjax.data.batching import BatchPlan, Group, collate, reach_of
 from calibjax.data.loader import Batch
 from calibjax.forecaster.model import ForecastModel
 from calibjax.forecaster.presets import get_preset
@@ -90,7 +90,9 @@ def groups_of(documents: int, count: int, prefix: int = PREFIX) -> list[Group]:
 
 def packed_of(groups: list[Group]) -> Packed:
     plan = BatchPlan(groups[0].length, len(groups), tuple(range(len(groups))))
-    packed = collate(groups, plan, num_documents=len(groups[0].suffixes))
+    packed = collate(
+        groups, plan, num_documents=len(groups[0].suffixes), reach=reach_of(groups)
+    )
     return jax.tree.map(jnp.asarray, packed)
 
 

@@ -4,6 +4,7 @@ Scores over prefix and suffix are concatenated before a single float32 softmax. 
 by their log-sum-exp would give the same values but wrong gradients in the fused kernels.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
@@ -11,6 +12,9 @@ import jax.numpy as jnp
 
 # Large enough to vanish in a float32 softmax, finite so that rows with nothing to see stay finite.
 _MASKED = -1e30
+
+# Queries of one row that are looked at together: few enough that a part of the keys suffices.
+QUERIES_PER_CHUNK = 128
 
 
 class KeyValues(NamedTuple):
@@ -50,6 +54,44 @@ def attend(
     out = jnp.einsum("BNGMTP,BGPh->BNTGMh", probs[..., :P], shared.v)
     out += jnp.einsum("BNGMTS,BNGSh->BNTGMh", probs[..., P:], own.v)
     return out.reshape(B, N, T, H, h)
+
+
+@jax.tree_util.register_static
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Bounds on what a token of a packed row sees: the first `prefix` tokens of the row, and itself
+    with the `own` - 1 tokens before it. Part of the program, so keep their number small."""
+
+    prefix: int
+    own: int
+
+
+def attend_rows(
+    q_B1THh: jax.Array, own: KeyValues, reach: Reach | None = None, *, scale: float
+) -> jax.Array:
+    """`attend` among all tokens of causal rows, without scores of keys that no query may see.
+
+    Queries are taken in chunks, each with the keys up to its end and, given `reach`, of these only
+    what is within it. Twice as fast on a CPU at 900 tokens in five documents.
+    """
+    T = q_B1THh.shape[2]
+    chunks = []
+    for start in range(0, T, QUERIES_PER_CHUNK):
+        end = min(T, start + QUERIES_PER_CHUNK)
+        near = start + 1 - reach.own if reach else 0
+        part = KeyValues(
+            *(_visible(x, reach, near, end) for x in (own.k, own.v)),
+            _visible(own.mask[:, :, start:end], reach, near, end),
+        )
+        chunks.append(attend(q_B1THh[:, :, start:end], part, scale=scale))
+    return jnp.concatenate(chunks, axis=2)
+
+
+def _visible(x: jax.Array, reach: Reach | None, near: int, end: int) -> jax.Array:
+    """x along axis 3, that of the keys, up to `end`, without those between prefix and `near`."""
+    if reach is None or near <= reach.prefix:
+        return x[:, :, :, :end]
+    return jnp.concatenate([x[:, :, :, : reach.prefix], x[:, :, :, near:end]], axis=3)
 
 
 def _scores(spec: str, q: jax.Array, k: jax.Array, mask: jax.Array, scale: float) -> jax.Array:

@@ -11,6 +11,7 @@ from calibjax.backbone.config import DecoderConfig
 from calibjax.backbone.decoder import (
     Adapting,
     DecoderModule,
+    causal_rows,
     embed,
     row_positions,
     run_stack,
@@ -76,7 +77,7 @@ def prefill(
     positions_AX = rows.join(places_BT)
     turns = tables(config, positions_AX)
     causal = attention.causal_mask(T, config.sliding_window)
-    attend = rows.attend(config) if common else within_rows(config, causal)
+    attend = rows.attend(config) if common else causal_rows(config, causal)
     x_AXD, stack = run_stack(
         module, embed(module, rows.join(tokens_BT)), positions_AX, attend, adapting, keep=True
     )

@@ -5,7 +5,8 @@ rest at single tokens only. So blocks 1..L-2 are stacked and run by one scan, an
 apart: slicing them off a stack would copy the weights. Rows are padded on the right.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -121,17 +122,19 @@ def features_at(
     mask_B1TS: jax.Array,
     places_BN: jax.Array,
     adapting: Adapting,
+    reach: attention.Reach | None = None,
 ) -> jax.Array:
     """Residual stream after block L-1 at N tokens of each row, float32 [B, N, D].
 
-    mask_B1TS: who sees whom; its first dimension may be 1.
+    mask_B1TS: who sees whom, never a later token, none beyond `reach`; its first dimension may
+    be 1.
     """
     config = module.config
     x_BTD, _ = run_stack(
         module,
         embed(module, tokens_BT),
         positions_BT,
-        within_rows(config, mask_B1TS),
+        causal_rows(config, mask_B1TS, reach),
         adapting,
     )
     B, T = tokens_BT.shape
@@ -178,16 +181,26 @@ def stacked(config: DecoderConfig, adapter: Adapter | None) -> tuple[Adapter | N
     return jax.tree.map(lambda leaf: leaf[:count], adapter), jnp.arange(count, dtype=jnp.int32)
 
 
-def within_rows(config: DecoderConfig, mask_B1TS: jax.Array) -> layers.Attend:
-    """Attention among the tokens of a row; keeps the keys and values of the layer."""
+def within_rows(config: DecoderConfig, mask_B1NS: jax.Array) -> layers.Attend:
+    """Attention of any N tokens to those of their row; keeps the keys and values of the layer."""
+    return _attending(mask_B1NS, partial(attention.attend, scale=config.attention_scale))
 
-    def attend(q_BTHh: jax.Array, k_BSGh: jax.Array, v_BSGh: jax.Array) -> tuple[jax.Array, Any]:
+
+def causal_rows(
+    config: DecoderConfig, mask_B1TS: jax.Array, reach: attention.Reach | None = None
+) -> layers.Attend:
+    """Attention of all tokens of a row to earlier ones; keeps the keys and values of the layer."""
+    attend = partial(attention.attend_rows, reach=reach, scale=config.attention_scale)
+    return _attending(mask_B1TS, attend)
+
+
+def _attending(mask_B1TS: jax.Array, attend: Callable[..., jax.Array]) -> layers.Attend:
+    def attend_and_keep(q_BTHh: jax.Array, k_BSGh: jax.Array, v_BSGh: jax.Array) -> Any:
         k_BGSh, v_BGSh = attention.heads_first(k_BSGh), attention.heads_first(v_BSGh)
         own = attention.KeyValues(k_BGSh[:, None], v_BGSh[:, None], mask_B1TS)
-        out = attention.attend(q_BTHh[:, None], own, scale=config.attention_scale)
-        return out[:, 0], (k_BGSh, v_BGSh)
+        return attend(q_BTHh[:, None], own)[:, 0], (k_BGSh, v_BGSh)
 
-    return attend
+    return attend_and_keep
 
 
 def row_positions(tokens_BT: jax.Array) -> jax.Array:

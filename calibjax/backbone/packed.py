@@ -17,12 +17,14 @@ from calibjax.backbone.lora import Adapter
 
 class Packed(NamedTuple):
     """One row per query, int32. segments_BT: 0 prefix, n = 1.. for document n, -1 padding;
-    last_BN: place of each document's last token (0 where there is no such document)."""
+    last_BN: place of each document's last token (0 where there is no such document); reach: bounds
+    on the lengths of prefixes and documents, which save work."""
 
     tokens_BT: Any
     positions_BT: Any
     segments_BT: Any
     last_BN: Any
+    reach: attention.Reach | None = None
 
 
 def packed_features(
@@ -48,6 +50,7 @@ def packed_features(
         mask_B1TS,
         packed.last_BN,
         Adapting(adapter, dropout_key, remat),
+        packed.reach,
     )
 
 

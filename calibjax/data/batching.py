@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from calibjax.backbone.attention import Reach
 from calibjax.backbone.packed import Packed
 
 # What compiling one more program costs, in tokens of computation.
@@ -121,14 +122,26 @@ def plan_passes(
     return plans
 
 
-def collate(groups: Sequence[Group], plan: BatchPlan, *, num_documents: int) -> Packed:
-    """NumPy arrays of one planned batch, padded to its size, length and `num_documents`."""
+def reach_of(groups: Iterable[Group], *, multiple: int = 64) -> Reach:
+    """Bounds that hold for all these groups, rounded up so that few differ."""
+    lengths = [(len(group.prefix), max(map(len, group.suffixes))) for group in groups]
+    return Reach(*(-(-max(column) // multiple) * multiple for column in zip(*lengths)))
+
+
+def collate(
+    groups: Sequence[Group], plan: BatchPlan, *, num_documents: int, reach: Reach | None = None
+) -> Packed:
+    """NumPy arrays of one planned batch, padded to its size, length and `num_documents`.
+
+    reach: `reach_of` of all groups that are to share one program.
+    """
     shape = (plan.batch_size, plan.length)
     packed = Packed(
         np.zeros(shape, np.int32),
         np.zeros(shape, np.int32),
         np.full(shape, -1, np.int32),
         np.zeros((plan.batch_size, num_documents), np.int32),
+        reach,
     )
     for b, number in enumerate(plan.groups):
         group = groups[number]

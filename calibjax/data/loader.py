@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from calibjax.backbone.packed import Packed
-from calibjax.data.batching import BatchPlan, Group, bucket_edges, bucket_of, collate
+from calibjax.data.batching import BatchPlan, Group, bucket_edges, bucket_of, collate, reach_of
 from calibjax.records import SupervisionRow
 
 
@@ -51,6 +51,7 @@ class Loader:
         lengths = (group.length for group in self.groups)
         self.edges = bucket_edges(lengths, multiple=multiple, most=4)
         self.num_documents = max(len(group.suffixes) for group in self.groups)
+        self.reach = reach_of(self.groups)
         self.num_rows = max(len(rows_n) for group in self.groups for rows_n in group.rows)
         self._temperature = np.array([row.temperature for row in rows], np.float32)
         self._label = np.array([row.label for row in rows], np.float32)
@@ -79,7 +80,9 @@ class Loader:
     def batch(self, number: int) -> Batch:
         """Arrays of batch `number`, counted over all epochs."""
         plan = self.plan(number)
-        packed = collate(self.groups, plan, num_documents=self.num_documents)
+        packed = collate(
+            self.groups, plan, num_documents=self.num_documents, reach=self.reach
+        )
         row_BNM = np.full((self.batch_size, self.num_documents, self.num_rows), -1, np.int32)
         for b, group in enumerate(plan.groups):
             for n, rows in enumerate(self.groups[group].rows):

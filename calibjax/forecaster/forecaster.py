@@ -250,8 +250,8 @@ class Forecaster:
         return scores
 
 
-# Documents of a query in one row: they share its prefix, but attention is wasted on their pairs.
-DOCUMENTS_PER_ROW = 5
+# Documents of a query in one row: they share its prefix, but rows of very unlike lengths are padded.
+DOCUMENTS_PER_ROW = 10
 
 
 @partial(jax.jit, static_argnums=(0, 1))

@@ -117,8 +117,9 @@ def _stop(journal: Journal, sent: Sent, rows: list[str], values: StepMetrics) ->
     name = journal.leaf_names[bad[0]] if bad else "the loss"
     place = ""
     if journal.bad_batch is not None:
-        arrays = sent.batch.packed._asdict() | sent.batch._asdict()
-        np.savez(journal.bad_batch, **{key: arrays[key] for key in arrays if key != "packed"})
+        fields = sent.batch.packed._asdict() | sent.batch._asdict()
+        arrays = {key: x for key, x in fields.items() if isinstance(x, np.ndarray)}
+        np.savez(journal.bad_batch, **arrays)
         place = f"; batch written to {journal.bad_batch}"
     raise TrainingError(
         f"step={sent.step}: {name} is not finite for {int(values.skipped_in_a_row)} batches in a "

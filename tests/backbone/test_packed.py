@@ -11,7 +11,7 @@ from calibjax.backbone import layers
 from calibjax.backbone.decoder import features
 from calibjax.backbone.lora import Adapter
 from calibjax.backbone.packed import packed_features, packed_mask
-from calibjax.data.batching import BatchPlan, Group, collate
+from calibjax.data.batching import BatchPlan, Group, collate, reach_of
 from tests.tiny import tiny_decoder
 
 RNG = np.random.default_rng(0)
@@ -82,6 +82,31 @@ def test_adapter_gradients_equal_those_of_separate_sequences():
         scale = float(jnp.abs(b).max())
         assert scale > 0
         np.testing.assert_allclose(a, b, atol=2e-5 * scale)
+
+
+@pytest.mark.parametrize("window", [0, 150])
+def test_keys_out_of_reach_change_neither_value_nor_gradient(window):
+    """Rows of four chunks of queries, of which the last three leave keys out."""
+    decoder = tiny_decoder(sliding_window=window)
+    groups = [Group(ids(60), tuple(ids(n) for n in (64, 1, 50, 64, 64, 40, 64)), ((0,),) * 7)]
+    plan = BatchPlan(length=416, batch_size=1, groups=(0,))
+    reach = reach_of(groups)
+    assert reach == attention.Reach(64, 64)
+    assert reach.prefix + reach.own + attention.QUERIES_PER_CHUNK < plan.length
+    weights = jnp.asarray(RNG.normal(size=(1, 7, 32)), jnp.float32)
+
+    def loss(adapter, bound):
+        packed = collate(groups, plan, num_documents=7, reach=bound)
+        found = packed_features(decoder.module, packed, adapter=adapter)
+        return jnp.sum(weights * jnp.tanh(found)), found
+
+    adapter = adapter_with_effect(decoder)
+    step = jax.jit(jax.grad(loss, has_aux=True), static_argnums=1)
+    (ours, near), (theirs, far) = step(adapter, reach), step(adapter, None)
+    # Sums of the same float32 terms in another order.
+    np.testing.assert_allclose(near, far, atol=2e-5, rtol=2e-5)
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs)):
+        np.testing.assert_allclose(a, b, atol=2e-5 * float(jnp.abs(b).max()))
 
 
 @pytest.mark.parametrize("window", [0, 6])
