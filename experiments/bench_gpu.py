@@ -89,10 +89,9 @@ def groups_of(documents: int, count: int, prefix: int = PREFIX) -> list[Group]:
 
 
 def packed_of(groups: list[Group]) -> Packed:
-    plan = BatchPlan(groups[0].length, len(groups), tuple(range(len(groups))))
-    packed = collate(
-        groups, plan, num_documents=len(groups[0].suffixes), reach=reach_of(groups)
-    )
+    numbers = tuple(range(len(groups)))
+    plan = BatchPlan(groups[0].length, len(groups), numbers, reach_of(groups))
+    packed = collate(groups, plan, num_documents=len(groups[0].suffixes))
     return jax.tree.map(jnp.asarray, packed)
 
 

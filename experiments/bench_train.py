@@ -31,10 +31,13 @@ from calibjax.forecaster.model import standardize
 from calibjax.forecaster.presets import PRESETS, Preset
 from calibjax.perf import flops
 from calibjax.records import SupervisionRow
+from calibjax.training import sharding
+from calibjax.training.engine import Engine
 from calibjax.training.labelled import Data, prepare
+from calibjax.training.mesh import mesh_of
 from calibjax.training.optimizer import optimizer
 from calibjax.training.state import TrainState, init_state
-from calibjax.training.step import train_step
+from calibjax.training.step import jit_train_step
 from experiments import _bench
 
 DOCUMENTS = flags.DEFINE_integer("documents", 3, "Documents of a question.", lower_bound=1)
@@ -80,7 +83,10 @@ class Ours:
 
     def __init__(self, forecaster: Forecaster) -> None:
         self.backbone, self.preset = forecaster.decoder.module, forecaster.preset
-        self.graphdef, self.state = init_state(forecaster.model, optimizer(self.preset))
+        self.graphdef, state = init_state(forecaster.model, optimizer(self.preset))
+        layout = sharding.layout(state, self.backbone, mesh_of(self.backbone))
+        self.state, self.layout = sharding.put(state, layout.state), layout
+        self.compiled = jit_train_step(layout)
 
     def step(self, batch: Batch) -> float:
         self.state, loss = self._run(self.state, batch)
@@ -91,10 +97,10 @@ class Ours:
         self._run(jax.tree.map(jnp.copy, self.state), batch)
 
     def _run(self, state: TrainState, batch: Batch) -> tuple[TrainState, float]:
-        key, ones = jax.random.key(0), jnp.ones(1)
-        state, metrics = train_step(
-            self.graphdef, self.preset, state, self.backbone, jax.device_put(batch), key, ones
-        )
+        fixed = (self.graphdef, self.preset, Engine().remat)
+        constant = sharding.put((jax.random.key(0), jnp.ones(1)), self.layout.whole)
+        placed = sharding.put(batch, self.layout.batch)
+        state, metrics = self.compiled(*fixed, state, self.backbone, placed, *constant)
         return state, float(metrics.loss)
 
 

@@ -24,9 +24,9 @@ DTYPE = flags.DEFINE_enum(
 )
 REMAT = flags.DEFINE_enum(
     "remat",
-    "none",
+    "save_qkv_context_mlp",
     ["none", "dots", "save_qkv_context_mlp", "save_qkv_context", "full"],
-    "what the backward pass recomputes, from the fastest to the least memory",
+    "what the backward pass recomputes, from the most memory to the least",
 )
 TRACKER = flags.DEFINE_string(
     "tracker", "", "tensorboard, wandb, mlflow or several by commas, beside OUT/metrics.jsonl"

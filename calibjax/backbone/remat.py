@@ -11,7 +11,7 @@ _SAVED = {
     "save_qkv_context_mlp": ("qkv", "context", "gate", "up"),
     "save_qkv_context": ("qkv", "context"),
 }
-# From the fastest to the least memory. Names in `_SAVED` are given to arrays in `layers`.
+# From the most memory to the least. Names in `_SAVED` are given to arrays in `layers`.
 POLICIES = ("none", "dots", *_SAVED, "full")
 
 

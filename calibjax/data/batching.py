@@ -33,11 +33,13 @@ class Group:
 
 
 class BatchPlan(NamedTuple):
-    """One batch before its arrays exist: padded row length, groups per batch, and which ones."""
+    """One batch before its arrays exist: padded row length, groups per batch, which ones, and what
+    their tokens see."""
 
     length: int
     batch_size: int
     groups: tuple[int, ...]
+    reach: Reach | None = None
 
 
 def make_groups(
@@ -114,34 +116,30 @@ def plan_passes(
     plans = []
     for edge in sorted(members, reverse=True):
         numbers = members[edge]
+        reach = reach_of(groups[number] for number in numbers)
         # At most the power of two above what there is, so that small calls share programs.
         most = 1 << (-(-len(numbers) // shards) - 1).bit_length()
         size = shards * min(max(1, tokens_per_pass // edge), most)
         for start in range(0, len(numbers), size):
-            plans.append(BatchPlan(edge, size, tuple(numbers[start : start + size])))
+            plans.append(BatchPlan(edge, size, tuple(numbers[start : start + size]), reach))
     return plans
 
 
 def reach_of(groups: Iterable[Group], *, multiple: int = 64) -> Reach:
-    """Bounds that hold for all these groups, rounded up so that few differ."""
+    """Bounds that hold for all these groups, rounded up so that few programs differ by them."""
     lengths = [(len(group.prefix), max(map(len, group.suffixes))) for group in groups]
     return Reach(*(-(-max(column) // multiple) * multiple for column in zip(*lengths)))
 
 
-def collate(
-    groups: Sequence[Group], plan: BatchPlan, *, num_documents: int, reach: Reach | None = None
-) -> Packed:
-    """NumPy arrays of one planned batch, padded to its size, length and `num_documents`.
-
-    reach: `reach_of` of all groups that are to share one program.
-    """
+def collate(groups: Sequence[Group], plan: BatchPlan, *, num_documents: int) -> Packed:
+    """NumPy arrays of one planned batch, padded to its size, length and `num_documents`."""
     shape = (plan.batch_size, plan.length)
     packed = Packed(
         np.zeros(shape, np.int32),
         np.zeros(shape, np.int32),
         np.full(shape, -1, np.int32),
         np.zeros((plan.batch_size, num_documents), np.int32),
-        reach,
+        plan.reach,
     )
     for b, number in enumerate(plan.groups):
         group = groups[number]

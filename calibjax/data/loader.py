@@ -32,7 +32,7 @@ class Batch(NamedTuple):
 class Loader:
     """Batches of labelled groups by number.
 
-    batch_size: groups per batch. The last batch of a bucket may hold fewer, padded by mask.
+    batch_size: groups per batch. One batch of an epoch may hold fewer, padded by mask.
     multiple: of tokens, to which rows are padded at least (`training.mesh.length_multiple`).
     """
 
@@ -50,8 +50,12 @@ class Loader:
         self.batch_size = batch_size
         lengths = (group.length for group in self.groups)
         self.edges = bucket_edges(lengths, multiple=multiple, most=4)
+        # Groups of a shorter bucket may fill up a batch of a longer one.
+        self.reach = {
+            edge: reach_of(group for group in self.groups if group.length <= edge)
+            for edge in self.edges
+        }
         self.num_documents = max(len(group.suffixes) for group in self.groups)
-        self.reach = reach_of(self.groups)
         self.num_rows = max(len(rows_n) for group in self.groups for rows_n in group.rows)
         self._temperature = np.array([row.temperature for row in rows], np.float32)
         self._label = np.array([row.label for row in rows], np.float32)
@@ -60,16 +64,26 @@ class Loader:
         self.batches_per_epoch = len(self._cached_epoch(0))
 
     def epoch(self, epoch: int) -> list[BatchPlan]:
-        """All batches of an epoch: groups shuffled, dealt to their buckets, batches shuffled."""
+        """All batches of an epoch: groups shuffled, dealt to their buckets, batches shuffled.
+
+        What does not fill a batch of a bucket goes to the next longer one, so that one batch of the
+        epoch at most holds fewer groups than the others.
+        """
         random = np.random.default_rng((self.seed, epoch))
         dealt: dict[int, list[int]] = {edge: [] for edge in self.edges}
         for number in random.permutation(len(self.groups)).tolist():
             dealt[bucket_of(self.groups[number], self.edges)].append(number)
-        plans = [
-            BatchPlan(edge, self.batch_size, tuple(numbers[start : start + self.batch_size]))
-            for edge, numbers in dealt.items()
-            for start in range(0, len(numbers), self.batch_size)
-        ]
+        plans: list[BatchPlan] = []
+        left: list[int] = []
+        size = self.batch_size
+        for edge in self.edges:
+            numbers, reach = left + dealt[edge], self.reach[edge]
+            whole = len(numbers) if edge == self.edges[-1] else len(numbers) // size * size
+            left = numbers[whole:]
+            plans += [
+                BatchPlan(edge, size, tuple(numbers[start : min(start + size, whole)]), reach)
+                for start in range(0, whole, size)
+            ]
         return [plans[i] for i in random.permutation(len(plans))]
 
     def plan(self, number: int) -> BatchPlan:
@@ -80,9 +94,7 @@ class Loader:
     def batch(self, number: int) -> Batch:
         """Arrays of batch `number`, counted over all epochs."""
         plan = self.plan(number)
-        packed = collate(
-            self.groups, plan, num_documents=self.num_documents, reach=self.reach
-        )
+        packed = collate(self.groups, plan, num_documents=self.num_documents)
         row_BNM = np.full((self.batch_size, self.num_documents, self.num_rows), -1, np.int32)
         for b, group in enumerate(plan.groups):
             for n, rows in enumerate(self.groups[group].rows):

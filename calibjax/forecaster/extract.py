@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 from calibjax import progress
 from calibjax.backbone.lora import Adapter
 from calibjax.backbone.packed import Packed, packed_features
-from calibjax.data.batching import BatchPlan, Group, collate, plan_passes, reach_of
+from calibjax.data.batching import BatchPlan, Group, collate, plan_passes
 from calibjax.training import sharding, signals
 from calibjax.training.mesh import batch_shards, length_multiple, mesh_of
 
@@ -60,7 +60,6 @@ def extract_features(
     run = features_pass(backbone, mesh)
     adapter = sharding.put(adapter, sharding.replicated(mesh))
     num_documents = max(len(group.suffixes) for group in groups)
-    reach = reach_of(groups)
     features_ND: np.ndarray | None = None
     on_cpu = mesh.devices.flat[0].platform == "cpu"
     plans: Iterable[BatchPlan] = plan_passes(
@@ -71,7 +70,7 @@ def extract_features(
     )
     for plan in progress.track(plans, label, "passes") if label else plans:
         signals.check()
-        packed = collate(groups, plan, num_documents=num_documents, reach=reach)
+        packed = collate(groups, plan, num_documents=num_documents)
         rows = sharding.put(packed, sharding.batch_sharding(mesh))
         with jax.set_mesh(mesh):
             features_BND = np.asarray(run(backbone, adapter, rows))

@@ -14,7 +14,7 @@ class Engine(NamedTuple):
     a second of one device, for the utilisation; None takes it from `perf.flops.peak_flops`.
     """
 
-    remat: str = "none"
+    remat: str = "save_qkv_context_mlp"
     keep: int = 2
     asynchronous: bool = False
     max_bad_in_a_row: int = MAX_BAD_IN_A_ROW

@@ -89,14 +89,14 @@ def test_keys_out_of_reach_change_neither_value_nor_gradient(window):
     """Rows of four chunks of queries, of which the last three leave keys out."""
     decoder = tiny_decoder(sliding_window=window)
     groups = [Group(ids(60), tuple(ids(n) for n in (64, 1, 50, 64, 64, 40, 64)), ((0,),) * 7)]
-    plan = BatchPlan(length=416, batch_size=1, groups=(0,))
     reach = reach_of(groups)
     assert reach == attention.Reach(64, 64)
-    assert reach.prefix + reach.own + attention.QUERIES_PER_CHUNK < plan.length
+    assert reach.prefix + reach.own + attention.QUERIES_PER_CHUNK < 416
     weights = jnp.asarray(RNG.normal(size=(1, 7, 32)), jnp.float32)
 
     def loss(adapter, bound):
-        packed = collate(groups, plan, num_documents=7, reach=bound)
+        plan = BatchPlan(length=416, batch_size=1, groups=(0,), reach=bound)
+        packed = collate(groups, plan, num_documents=7)
         found = packed_features(decoder.module, packed, adapter=adapter)
         return jnp.sum(weights * jnp.tanh(found)), found
 

@@ -70,6 +70,20 @@ def test_batches_have_one_shape_per_bucket_and_padding_is_masked():
     assert shapes == {(4, edge) for edge in loader.edges}
 
 
+def test_one_batch_of_an_epoch_at_most_is_not_full_and_none_reaches_too_little():
+    loader = make_loader()
+    for epoch in range(3):
+        plans = loader.epoch(epoch)
+        sizes = sorted(len(plan.groups) for plan in plans)
+        assert sizes[1:] == [loader.batch_size] * (len(plans) - 1)
+        for plan in plans:
+            for group in (loader.groups[number] for number in plan.groups):
+                assert group.length <= plan.length
+                assert len(group.prefix) <= plan.reach.prefix
+                assert max(map(len, group.suffixes)) <= plan.reach.own
+    assert len({plan.reach for plan in plans}) <= len(loader.edges)
+
+
 def test_labels_and_temperatures_are_those_of_the_rows():
     rows = [make_row("q", f"p{i}", "q", "text", 1 + i / 10, i / 10) for i in range(4)]
     groups = [Group((1,), ((2,), (3, 3)), ((0,), (1, 2))), Group((4,), ((5,),), ((3,),))]
