@@ -250,7 +250,7 @@ class Forecaster:
         return scores
 
 
-# Documents of a query in one row: they share its prefix, but rows of very unlike lengths are padded.
+# Documents of a query in one row: they share its prefix, but unlike rows are padded to one length.
 DOCUMENTS_PER_ROW = 10
 
 
