@@ -79,10 +79,8 @@ def attend_rows(
     for start in range(0, T, QUERIES_PER_CHUNK):
         end = min(T, start + QUERIES_PER_CHUNK)
         near = start + 1 - reach.own if reach else 0
-        part = KeyValues(
-            *(_visible(x, reach, near, end) for x in (own.k, own.v)),
-            _visible(own.mask[:, :, start:end], reach, near, end),
-        )
+        seen = (own.k, own.v, own.mask[:, :, start:end])
+        part = KeyValues(*[_visible(x, reach, near, end) for x in seen])
         chunks.append(attend(q_B1THh[:, :, start:end], part, scale=scale))
     return jnp.concatenate(chunks, axis=2)
 

@@ -118,7 +118,7 @@ def _stop(journal: Journal, sent: Sent, rows: list[str], values: StepMetrics) ->
     place = ""
     if journal.bad_batch is not None:
         fields = sent.batch.packed._asdict() | sent.batch._asdict()
-        arrays = {key: x for key, x in fields.items() if isinstance(x, np.ndarray)}
+        arrays: dict[str, Any] = {k: x for k, x in fields.items() if isinstance(x, np.ndarray)}
         np.savez(journal.bad_batch, **arrays)
         place = f"; batch written to {journal.bad_batch}"
     raise TrainingError(
