@@ -37,7 +37,7 @@ def test_every_prompt_is_counted_and_a_shared_query_once_a_row(forecaster):
         max_tokens=forecaster.decoder.config.max_positions,
         bos=forecaster.preset.bos,
     )
-    documents = sum(len(prompt.suffix) for prompt in prompts)
-    # Seven documents lie in two rows.
+    documents = 2 * sum(len(prompt.suffix) for prompt in prompts)
+    # Fourteen documents lie in two rows.
     expected = documents + 2 * len(prompts[0].prefix)
-    assert forecaster.count_tokens([query, query], [PASSAGES, []]) == [expected, 0]
+    assert forecaster.count_tokens([query, query], [[*PASSAGES, *PASSAGES], []]) == [expected, 0]
