@@ -75,9 +75,9 @@ MAX_COST = flags.DEFINE_float(
 TOKEN_PRICES = flags.DEFINE_list(
     "token_prices", [], "what a million prompt and a million output tokens cost, such as 0.15,0.6"
 )
-# What a run may go on with otherwise: how the models are reached does not change what they say.
-# Flags that go with --retriever=dense, and with --server.
+# Flags of --retriever=dense.
 ENCODING = ("encoder", "query_encoder", "pooling")
+# What a run may go on with otherwise: how the models are reached does not change what they say.
 SERVING = ("server", "concurrency", "max_calls", "max_cost", "token_prices")
 
 
