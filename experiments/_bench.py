@@ -108,7 +108,10 @@ def seconds(call: Callable[[int], Any], number: int) -> float:
 def rate_case(
     name: str, unit: str, work: list[float], timing: Timing, agreement: float, **more: Any
 ) -> dict[str, Any]:
-    """A judged case of medians of work per second; work: units done in each repeat."""
+    """A judged case of medians of work per second; work: units done in each repeat.
+
+    ratio: the median over repeats, since each has its own work, which both sides do.
+    """
     ours, peer = (
         float(np.median(np.array(work) / np.array(side))) for side in (timing.ours, timing.peer)
     )
@@ -118,7 +121,7 @@ def rate_case(
         "unit": unit,
         "ours": ours,
         "peer": peer,
-        "ratio": ours / peer,
+        "ratio": float(np.median(np.array(timing.peer) / np.array(timing.ours))),
         "agreement": agreement,
         "judged": True,
         "compile": max(0.0, timing.first - float(np.median(timing.ours))),

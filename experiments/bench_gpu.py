@@ -5,6 +5,7 @@
 
 Attention of cuDNN and of XLA under the mask of packed rows (error, finite gradients, time); scoring
 and LoRA training of a 1B and an 8B shape in bfloat16 at several sizes of a step and remat policies;
+the same steps with the loop over blocks unrolled, and with matrix products left to cuBLAS alone;
 documents scored a second with the prefix shared and not; and how soon a second process, which finds
 compiled programs, has its first step. Every rate comes with useful tokens a second, the share of
 the device's dense peak (`perf.flops`), padding (none here) and seconds of compilation.
@@ -19,145 +20,25 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from absl import app, flags
 
-from calibjax.backbone.config import DecoderConfig
-from calibjax.backbone.decoder import DecoderModule, parameter_shapes
-from calibjax.backbone.lora import Adapter
-from calibjax.backbone.packed import Packed, packed_features, packed_mask
-from calibjax.data.batching import BatchPlan, Group, collate, reach_of
-from calibjax.data.loader import Batch
-from calibjax.forecaster.model import ForecastModel
-from calibjax.forecaster.presets import get_preset
+from calibjax.backbone.packed import packed_mask
 from calibjax.perf import flops
-from calibjax.training import sharding
-from calibjax.training.mesh import make_mesh, parse_axes
-from calibjax.training.optimizer import optimizer
-from calibjax.training.state import init_state
-from calibjax.training.step import jit_train_step
+from experiments._gpu_steps import TINY, config_of, groups_of, random_module, score, timed, train
 
-TINY = flags.DEFINE_bool("tiny", False, "Toy sizes: the same code on a CPU in a minute.")
 SECONDS = flags.DEFINE_float("seconds", 330.0, "Cases not begun after so many are left out.")
-PEAK = flags.DEFINE_float("peak_tflops", None, "Dense peak of the device; default: if known.")
 CASES = flags.DEFINE_list(
-    "cases", ["attention", "1b", "8b", "prefix", "start"], "What to measure, in this order."
+    "cases",
+    ["attention", "1b", "8b", "prefix", "programs", "start"],
+    "What to measure, in this order.",
 )
-REPEATS = 5
-PREFIX, DOCUMENT = 128, 128
-LLAMA = dict(
-    vocab_size=128256, num_heads=32, num_kv_heads=8, tie_embeddings=True, max_positions=131072
-)
-MODELS = {
-    "1b": dict(hidden_size=2048, intermediate_size=8192, num_layers=16, head_dim=64),
-    "8b": dict(hidden_size=4096, intermediate_size=14336, num_layers=32, head_dim=128),
-}
-
-
-def config_of(name: str) -> DecoderConfig:
-    fields: dict[str, Any] = LLAMA | MODELS[name]
-    if TINY.value:
-        fields |= dict(hidden_size=64, intermediate_size=128, num_layers=3, vocab_size=512)
-        fields |= dict(num_heads=8, head_dim=8)
-    return DecoderConfig(**fields)
-
-
-def random_module(config: DecoderConfig) -> DecoderModule:
-    """bfloat16 weights of a decoder that was never trained; speed does not depend on them."""
-    mesh = make_mesh(parse_axes("data=1"))
-
-    @functools.partial(jax.jit, static_argnums=1)
-    def draw(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-        return 0.02 * jax.random.normal(key, shape, jnp.bfloat16)
-
-    arrays = {
-        path: sharding.put(draw(jax.random.key(n), shape), sharding.replicated(mesh))
-        for n, (path, shape) in enumerate(parameter_shapes(config).items())
-    }
-    return DecoderModule(config, arrays)
-
-
-def groups_of(documents: int, count: int, prefix: int = PREFIX) -> list[Group]:
-    """Queries of 128 tokens with documents of 128 tokens each."""
-    shorter = 8 if TINY.value else 1
-    own = tuple((2,) * (DOCUMENT // shorter) for _ in range(documents))
-    numbers = tuple((n,) for n in range(documents))
-    return [Group((1,) * (prefix // shorter), own, numbers)] * count
-
-
-def packed_of(groups: list[Group]) -> Packed:
-    numbers = tuple(range(len(groups)))
-    plan = BatchPlan(groups[0].length, len(groups), numbers, reach_of(groups))
-    packed = collate(groups, plan, num_documents=len(groups[0].suffixes))
-    return jax.tree.map(jnp.asarray, packed)
-
-
-def timed(call: Callable[[], Any]) -> dict[str, float]:
-    """Seconds of the first call, and the median of the following ones."""
-    first, *others = (_seconds(call) for _ in range(1 + REPEATS))
-    median = float(np.median(others))
-    return {"seconds": median, "compile_seconds": max(0.0, first - median)}
-
-
-def _seconds(call: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    jax.block_until_ready(call())
-    return time.perf_counter() - start
-
-
-def rates(config: DecoderConfig, groups: list[Group], took: dict[str, float], train: bool) -> Any:
-    """Documents and useful tokens a second, and the share of the peak."""
-    kind = jax.devices()[0].device_kind
-    peak = PEAK.value * 1e12 if PEAK.value else flops.peak_flops(kind)
-    needed = flops.of_groups(config, groups, train=train) / took["seconds"]
-    return {
-        "documents_per_second": sum(len(g.suffixes) for g in groups) / took["seconds"],
-        "useful_tokens_per_second": flops.useful_tokens(groups) / took["seconds"],
-        "tflops_per_second": needed / 1e12,
-        "mfu": None if peak is None else needed / peak,
-        "padding": 0.0,
-        **took,
-    }
-
-
-def adapter_of(config: DecoderConfig) -> Adapter:
-    preset = get_preset("fixed")
-    key = jax.random.key(0)
-    return Adapter(config, key=key, rank=preset.lora_rank, targets=preset.lora_targets)
-
-
-def score(module: DecoderModule, groups: list[Group]) -> dict[str, Any]:
-    packed, adapter = packed_of(groups), adapter_of(module.config)
-    run = jax.jit(lambda *inputs: packed_features(inputs[0], inputs[2], adapter=inputs[1]))
-    took = timed(lambda: run(module, adapter, packed))
-    return rates(module.config, groups, took, train=False)
-
-
-def train(module: DecoderModule, groups: list[Group], remat: str) -> dict[str, Any]:
-    """LoRA on q and v, temperature code and head, as `launch.train` trains them."""
-    config, preset = module.config, get_preset("fixed")
-    mesh = make_mesh(parse_axes("data=1"))
-    model = ForecastModel(preset, config.hidden_size, adapter_of(config), jax.random.key(0))
-    graphdef, state = init_state(model, optimizer(preset))
-    layout = sharding.layout(state, module, mesh)
-    rows = (len(groups), len(groups[0].suffixes), 1)
-    half, first = np.full(rows, 0.5, np.float32), np.zeros(rows, np.int32)
-    batch = Batch(packed_of(groups), 1.0 + half, half, first == 0, first)
-    placed = sharding.put(batch, layout.batch)
-    constant = sharding.put((jax.random.key(0), jnp.ones(11)), layout.whole)
-    run = jit_train_step(layout)
-    held = [sharding.put(state, layout.state)]
-
-    def step() -> Any:
-        held[0], metrics = run(graphdef, preset, remat, held[0], module, placed, *constant)
-        return metrics.loss
-
-    with jax.set_mesh(mesh):
-        took = timed(step)
-    return rates(config, groups, took, train=True)
+# XLA's own kernels for matrix products off: cuBLAS computes them all.
+CUBLAS = {"xla_gpu_enable_triton_gemm": False}
 
 
 def attention_cases() -> Iterator[dict[str, Any]]:
@@ -218,6 +99,26 @@ def prefix_cases() -> Iterator[dict[str, Any]]:
         yield {"case": "prefix_1b", "shared": shared, **score(module, groups)}
 
 
+def program_cases() -> Iterator[dict[str, Any]]:
+    """The steps of the 1B shape as other programs: blocks unrolled, products by cuBLAS alone."""
+    scan = jax.lax.scan
+    module = random_module(config_of("1b"))
+    per_row = groups_of(5, 1)[0].length
+    groups = groups_of(5, (2 * per_row if TINY.value else 8192) // per_row)
+    for name, unroll, options in (
+        ("as it is", 1, None),
+        ("unrolled", True, None),
+        ("cublas", 1, CUBLAS),
+    ):
+        jax.clear_caches()  # a step is traced anew, with this scan
+        with mock.patch.object(jax.lax, "scan", functools.partial(scan, unroll=unroll)):
+            scored = score(module, groups, options)
+            # Without recomputation, which XLA would see through and leave out of unrolled blocks.
+            trained = train(module, groups, "none", options)
+        yield {"case": "score_1b", "program": name, **scored}
+        yield {"case": "train_1b", "program": name, "remat": "none", **trained}
+
+
 def start_cases() -> Iterator[dict[str, Any]]:
     """Two processes, one after the other, with one compilation cache."""
     if os.environ.get("XLA_PYTHON_CLIENT_PREALLOCATE") != "false":
@@ -247,6 +148,7 @@ def main(argv: list[str]) -> None:
         "1b": lambda: model_cases("1b"),
         "8b": lambda: model_cases("8b"),
         "prefix": prefix_cases,
+        "programs": program_cases,
         "start": start_cases,
         "1b_step": step_case,
     }

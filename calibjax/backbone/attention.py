@@ -67,21 +67,27 @@ class Reach:
 
 
 def attend_rows(
-    q_B1THh: jax.Array, own: KeyValues, reach: Reach | None = None, *, scale: float
+    q_BNTHh: jax.Array,
+    own: KeyValues,
+    shared: KeyValues | None = None,
+    reach: Reach | None = None,
+    *,
+    scale: float,
 ) -> jax.Array:
-    """`attend` among all tokens of causal rows, without scores of keys that no query may see.
+    """`attend` where query t is that of own token t and sees no later one: without their scores.
 
     Queries are taken in chunks, each with the keys up to its end and, given `reach`, of these only
     what is within it. A scoring pass of rows of 880 tokens takes two thirds of the time on a CPU.
     """
-    T = q_B1THh.shape[2]
+    T = q_BNTHh.shape[2]
     chunks = []
     for start in range(0, T, QUERIES_PER_CHUNK):
         end = min(T, start + QUERIES_PER_CHUNK)
         near = start + 1 - reach.own if reach else 0
         seen = (own.k, own.v, own.mask[:, :, start:end])
         part = KeyValues(*[_visible(x, reach, near, end) for x in seen])
-        chunks.append(attend(q_B1THh[:, :, start:end], part, scale=scale))
+        before = shared and shared._replace(mask=shared.mask[:, :, start:end])
+        chunks.append(attend(q_BNTHh[:, :, start:end], part, before, scale=scale))
     return jnp.concatenate(chunks, axis=2)
 
 

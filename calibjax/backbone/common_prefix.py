@@ -38,7 +38,7 @@ class Rows(NamedTuple):
 
     def attend(self, config: DecoderConfig) -> layers.Attend:
         """Causal attention within the rows; keeps the keys and values of whole rows."""
-        window, P = config.sliding_window, self.common
+        window, P, scale = config.sliding_window, self.common, config.attention_scale
         places_11T = jnp.arange(self.T, dtype=jnp.int32)[None, None]
         near = attention.in_window(places_11T[..., P:], places_11T[..., :P], window)
         sees_11SP = jnp.broadcast_to(near, (1, 1, self.T - P, P))
@@ -50,10 +50,10 @@ class Rows(NamedTuple):
             )
             mask_11PP = attention.causal_mask(P, window)
             common = attention.KeyValues(common_k[:, None], common_v[:, None], mask_11PP)
-            common_out = attention.attend(common_q[:, None], common, scale=config.attention_scale)
+            common_out = attention.attend_rows(common_q[:, None], common, scale=scale)
             own = attention.KeyValues(own_k, own_v, attention.causal_mask(self.T - P, window))
             shared = attention.KeyValues(common_k, common_v, sees_11SP)
-            own_out = attention.attend(own_q, own, shared, scale=config.attention_scale)
+            own_out = attention.attend_rows(own_q, own, shared, scale=scale)
             own_1YHh = own_out.reshape(1, -1, *own_out.shape[3:])
             kept = tuple(attention.heads_first(self.part(x)) for x in (k, v))
             return jnp.concatenate([common_out[:, 0], own_1YHh], axis=1), kept

@@ -1,7 +1,9 @@
 """From a checkpoint's tensors to our parameters: names, orders, shapes, types."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,9 @@ from calibjax.backbone.config import DecoderConfig
 from calibjax.backbone.decoder import block_numbers, parameter_shapes
 from calibjax.errors import InputError, input_error
 
-# Projections are stored [out, in] in every known format, ours [in, out].
 _MOST_NAMES = 8
+# Tensors that are read at a time, each with a float32 copy of its own.
+_MOST_READERS = 4
 
 
 @dataclass(frozen=True)
@@ -106,13 +109,20 @@ def assemble(checkpoint: Checkpoint, dtype: Any) -> Iterator[tuple[str, np.ndarr
     }
     _check_names(checkpoint, [name for names in sources.values() for name in names])
     _check_shapes(checkpoint, sources)
-    for path, shape in parameter_shapes(config).items():
-        whole = np.empty(shape, dtype)
-        rows = whole if path.startswith("blocks.") else whole[None]
-        for row, name in zip(rows, sources[path], strict=True):
-            value = checkpoint.read(name)
-            row[...] = value.T if path.endswith(".kernel") else value
-        yield path, whole
+    # NumPy lets go of the interpreter while it dequantises and transposes.
+    with ThreadPoolExecutor(_MOST_READERS) as pool:
+        for path, shape in parameter_shapes(config).items():
+            whole = np.empty(shape, dtype)
+            rows = whole if path.startswith("blocks.") else whole[None]
+            fill = partial(_fill, checkpoint, path.endswith(".kernel"))
+            list(pool.map(fill, rows, sources[path]))
+            yield path, whole
+
+
+def _fill(checkpoint: Checkpoint, transposed: bool, row: np.ndarray, name: str) -> None:
+    # Projections are stored [out, in] in every known format, ours [in, out].
+    value = checkpoint.read(name)
+    row[...] = value.T if transposed else value
 
 
 def _source_names(checkpoint: Checkpoint, path: str) -> list[str]:

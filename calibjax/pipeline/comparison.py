@@ -50,15 +50,18 @@ def make_arms(
     chosen = {Arm(name): selector.choose() for name, selector in selectors.items()}
     chosen[Arm("calibrag", shown=False)] = chosen[Arm("calibrag")]
     chosen[Arm("calibrag_no_rerank")] = selectors["calibrag"].choose(rerank=False)
+    cases = {
+        arm: make_cases(questions, selections, None, arm.shown, seed)
+        for arm, selections in chosen.items()
+    }
+    ids = {question.id for question in again}
+    numbers = [n for n, question in enumerate(questions) if question.id in ids]
+    asked = [questions[n] for n in numbers]
     for name, selector in selectors.items():
         for t in TEMPERATURES:
-            chosen[Arm(name, t)] = selector.choose(t)
-    kept = {question.id for question in again}
-    cases = {}
-    for arm, selections in chosen.items():
-        made = make_cases(questions, selections, arm.temperature, arm.shown, seed)
-        at_all = arm.temperature is None
-        cases[arm] = [case for case in made if at_all or case.question.id in kept]
+            cases[Arm(name, t)] = make_cases(
+                asked, selector.choose(t, numbers=numbers), t, True, seed
+            )
     return cases
 
 

@@ -85,26 +85,32 @@ class Selector:
         self._second: dict[int, Candidates | None] = {}
 
     def choose(
-        self, temperatures: ArrayLike | None = None, *, rerank: bool = True, stage3: bool = True
+        self,
+        temperatures: ArrayLike | None = None,
+        *,
+        numbers: Sequence[int] | None = None,
+        rerank: bool = True,
+        stage3: bool = True,
     ) -> list[Selection]:
-        """One selection per question.
+        """One selection per question, or of those with these `numbers` alone.
 
         temperatures: None ranks by the marginal forecast, a number by the forecast at it.
         rerank=False keeps the retriever's best document and states the forecast of it; no other
         query is then tried.
         """
-        first = select(self._first, self.forecaster, temperatures, rerank=rerank)
+        of_all = select(self._first, self.forecaster, temperatures, rerank=rerank)
+        first = dict(enumerate(of_all)) if numbers is None else {n: of_all[n] for n in numbers}
         if not (rerank and stage3):
-            return first
-        triggered = [n for n, one in enumerate(first) if one.confidence < self._epsilon]
+            return list(first.values())
+        triggered = [n for n, one in first.items() if one.confidence < self._epsilon]
         self._reformulate(triggered)
-        outcome = list(first)
+        outcome = dict(first)
         for n in triggered:
             candidates = self._second[n]
             if candidates is not None:
                 [two] = select(candidates, self.forecaster, temperatures)
                 outcome[n] = better_round(first[n], two)
-        return outcome
+        return list(outcome.values())
 
     def _gather(self, queries: Sequence[str]) -> Candidates:
         documents, scores = retrieve(queries, self._retriever, self._passages, self._k)

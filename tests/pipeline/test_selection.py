@@ -76,6 +76,15 @@ def test_each_query_is_reformulated_at_most_once():
     assert asked == len(parts.QUERIES) == len(reader.prompts)
 
 
+def test_only_the_asked_questions_are_chosen_for_and_reformulated():
+    made, whole = (selector("rivers", epsilon=1.0) for _ in range(2))
+    assert made.choose(numbers=[1]) == whole.choose()[1:2]
+    assert len(made._reader.prompts) == 1 and parts.QUERIES[1] in parts.text_of(
+        made._reader.prompts[0]
+    )
+    assert made.choose(numbers=[]) == []
+
+
 def test_the_reformulator_sees_queries_and_no_passage():
     made = selector("rivers", epsilon=1.0)
     made.choose()
