@@ -38,24 +38,18 @@ class Rows(NamedTuple):
 
     def attend(self, config: DecoderConfig) -> layers.Attend:
         """Causal attention within the rows; keeps the keys and values of whole rows."""
-        window, P, scale = config.sliding_window, self.common, config.attention_scale
-        places_11T = jnp.arange(self.T, dtype=jnp.int32)[None, None]
-        near = attention.in_window(places_11T[..., P:], places_11T[..., :P], window)
-        sees_11SP = jnp.broadcast_to(near, (1, 1, self.T - P, P))
+        P, scale = self.common, config.attention_scale
+        mask_11TT = attention.causal_mask(self.T, config.sliding_window)
 
         def attend(q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, Any]:
-            (common_q, own_q), (common_k, own_k), (common_v, own_v) = map(self.split, (q, k, v))
-            common_k, common_v, own_k, own_v = map(
-                attention.heads_first, (common_k, common_v, own_k, own_v)
-            )
-            mask_11PP = attention.causal_mask(P, window)
-            common = attention.KeyValues(common_k[:, None], common_v[:, None], mask_11PP)
+            common_q, own_q = self.split(q)
+            common_kv = (attention.heads_first(x[:, None, :P]) for x in (k, v))
+            common = attention.KeyValues(*common_kv, mask_11TT[:, :, :P, :P])
             common_out = attention.attend_rows(common_q[:, None], common, scale=scale)
-            own = attention.KeyValues(own_k, own_v, attention.causal_mask(self.T - P, window))
-            shared = attention.KeyValues(common_k, common_v, sees_11SP)
-            own_out = attention.attend_rows(own_q, own, shared, scale=scale)
-            own_1YHh = own_out.reshape(1, -1, *own_out.shape[3:])
             kept = tuple(attention.heads_first(self.part(x)) for x in (k, v))
+            whole = attention.KeyValues(kept[0][None], kept[1][None], mask_11TT[:, :, P:])
+            own_out = attention.attend_rows(own_q, whole, first=P, scale=scale)
+            own_1YHh = own_out.reshape(1, -1, *own_out.shape[3:])
             return jnp.concatenate([common_out[:, 0], own_1YHh], axis=1), kept
 
         return attend

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calibjax.backbone import continuation, lora
+from calibjax.backbone import attention, continuation, lora
 from tests.tiny import tiny_decoder
 
 COMMON = 6
@@ -38,6 +38,20 @@ def test_logits_and_caches_are_those_of_separate_rows(common, window, adapted):
     for leaf, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         assert leaf.shape == other.shape
         # Only the order of float32 sums differs: 3e-7 measured; the factor covers larger models.
+        np.testing.assert_allclose(leaf, other, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("common", [0, COMMON])
+def test_attention_in_chunks_of_queries_changes_nothing(common, monkeypatch):
+    decoder = tiny_decoder()
+
+    def run(chunk):
+        monkeypatch.setattr(attention, "QUERIES_PER_CHUNK", chunk)
+        prefill = functools.partial(continuation.prefill, common=common)
+        return jax.jit(prefill)(decoder.module, _prompts(), LENGTHS)
+
+    # Chunks of 5 queries: the last one is shorter.
+    for leaf, other in zip(*map(jax.tree.leaves, (run(5), run(128))), strict=True):
         np.testing.assert_allclose(leaf, other, rtol=2e-5, atol=2e-6)
 
 
