@@ -17,8 +17,14 @@ class Done(NamedTuple):
     err: str
 
 
+# Where caches are, which messages name.
+_PLACES = ("XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
+
+
 def environment(**extra: str) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", **extra}
+    """Ours, without what would change messages, for a command of this tree on a CPU."""
+    kept = {name: value for name, value in os.environ.items() if name not in _PLACES}
+    return {**kept, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", **extra}
 
 
 def command(name: str | Path, *arguments: object) -> list[str]:
