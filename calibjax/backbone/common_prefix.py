@@ -43,8 +43,8 @@ class Rows(NamedTuple):
 
         def attend(q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, Any]:
             common_q, own_q = self.split(q)
-            common_kv = (attention.heads_first(x[:, None, :P]) for x in (k, v))
-            common = attention.KeyValues(*common_kv, mask_11TT[:, :, :P, :P])
+            common_k, common_v = (attention.heads_first(x[:, None, :P]) for x in (k, v))
+            common = attention.KeyValues(common_k, common_v, mask_11TT[:, :, :P, :P])
             common_out = attention.attend_rows(common_q[:, None], common, scale=scale)
             kept = tuple(attention.heads_first(self.part(x)) for x in (k, v))
             whole = attention.KeyValues(kept[0][None], kept[1][None], mask_11TT[:, :, P:])
