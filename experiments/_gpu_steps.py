@@ -2,7 +2,7 @@
 
 import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -29,7 +29,7 @@ TINY = flags.DEFINE_bool("tiny", False, "Toy sizes: the same code on a CPU in a 
 PEAK = flags.DEFINE_float("peak_tflops", None, "Dense peak of the device; default: if known.")
 REPEATS = 5
 # Options of the compiler.
-Options = Mapping[str, bool] | None
+Options = dict[str, bool] | None
 PREFIX, DOCUMENT = 128, 128
 LLAMA = dict(
     vocab_size=128256, num_heads=32, num_kv_heads=8, tie_embeddings=True, max_positions=131072
@@ -118,7 +118,7 @@ def score(module: DecoderModule, groups: list[Group], options: Options = None) -
     def features(module: DecoderModule, adapter: Adapter, packed: Packed) -> jax.Array:
         return packed_features(module, packed, adapter=adapter)
 
-    run = jax.jit(features, compiler_options=options and dict(options))
+    run = jax.jit(features, compiler_options=options)
     took = timed(lambda: run(module, adapter, packed))
     return rates(module.config, groups, took, train=False)
 
@@ -143,7 +143,7 @@ def train(
     def compiled() -> Any:
         inputs = (held[0], module, placed, *constant)
         lowered = jit_train_step(layout).lower(graphdef, preset, remat, *inputs)
-        return lowered.compile(options and dict(options))
+        return lowered.compile(options)
 
     def step() -> Any:
         held[0], metrics = compiled()(held[0], module, placed, *constant)

@@ -115,7 +115,9 @@ def assemble(checkpoint: Checkpoint, dtype: Any) -> Iterator[tuple[str, np.ndarr
             whole = np.empty(shape, dtype)
             rows = whole if path.startswith("blocks.") else whole[None]
             fill = partial(_fill, checkpoint, path.endswith(".kernel"))
-            list(pool.map(fill, rows, sources[path]))
+            pairs = zip(rows, sources[path], strict=True)
+            for filled in [pool.submit(fill, *pair) for pair in pairs]:
+                filled.result()
             yield path, whole
 
 

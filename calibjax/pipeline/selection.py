@@ -99,18 +99,17 @@ class Selector:
         query is then tried.
         """
         of_all = select(self._first, self.forecaster, temperatures, rerank=rerank)
-        first = dict(enumerate(of_all)) if numbers is None else {n: of_all[n] for n in numbers}
+        chosen = dict(enumerate(of_all)) if numbers is None else {n: of_all[n] for n in numbers}
         if not (rerank and stage3):
-            return list(first.values())
-        triggered = [n for n, one in first.items() if one.confidence < self._epsilon]
+            return list(chosen.values())
+        triggered = [n for n, one in chosen.items() if one.confidence < self._epsilon]
         self._reformulate(triggered)
-        outcome = dict(first)
         for n in triggered:
             candidates = self._second[n]
             if candidates is not None:
                 [two] = select(candidates, self.forecaster, temperatures)
-                outcome[n] = better_round(first[n], two)
-        return list(outcome.values())
+                chosen[n] = better_round(chosen[n], two)
+        return list(chosen.values())
 
     def _gather(self, queries: Sequence[str]) -> Candidates:
         documents, scores = retrieve(queries, self._retriever, self._passages, self._k)
