@@ -5,10 +5,12 @@ by their log-sum-exp would give the same values but wrong gradients in the fused
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
 # Large enough to vanish in a float32 softmax, finite so that rows with nothing to see stay finite.
 _MASKED = -1e30
@@ -41,18 +43,58 @@ def attend(
     G = own.k.shape[2]
     # Heads before tokens, so that the scores, the largest array, come out in the order of the sums.
     q_BNGMTh = q_BNTHh.reshape(B, N, T, G, H // G, h).transpose(0, 1, 3, 4, 2, 5)
-    scores = _scores("BNGMTh,BNGSh->BNGMTS", q_BNGMTh, own, scale)
     if shared is None:
-        probs = jax.nn.softmax(scores, axis=-1).astype(own.v.dtype)
-        out = jnp.einsum("BNGMTS,BNGSh->BNGMTh", probs, own.v)
+        out = _attend_own(q_BNGMTh, own.k, own.v, own.mask, scale)
     else:
         P = shared.k.shape[2]
-        prefix_scores = _scores("BNGMTh,BGPh->BNGMTP", q_BNGMTh, shared, scale)
+        scores = _scores("BNGMTh,BNGSh->BNGMTS", q_BNGMTh, own.k, own.mask, scale)
+        prefix_scores = _scores("BNGMTh,BGPh->BNGMTP", q_BNGMTh, shared.k, shared.mask, scale)
         probs = jax.nn.softmax(jnp.concatenate([prefix_scores, scores], axis=-1), axis=-1)
         probs = probs.astype(own.v.dtype)
         out = jnp.einsum("BNGMTP,BGPh->BNGMTh", probs[..., :P], shared.v)
         out += jnp.einsum("BNGMTS,BNGSh->BNGMTh", probs[..., P:], own.v)
     return out.transpose(0, 1, 4, 2, 3, 5).reshape(B, N, T, H, h)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(4,))
+def _attend_own(
+    q_BNGMTh: jax.Array, k_BNGSh: jax.Array, v_BNGSh: jax.Array, mask_BNTS: jax.Array, scale: float
+) -> jax.Array:
+    """`attend` without a prefix, [B, N, G, M, T, h].
+
+    The backward pass keeps no probabilities: it computes them again from the normalisers, and takes
+    the sum of p dp over the keys from the output (Dao 2023, FlashAttention-2, algorithm 2).
+    """
+    return _attend_own_forward(q_BNGMTh, k_BNGSh, v_BNGSh, mask_BNTS, scale)[0]
+
+
+def _attend_own_forward(
+    q_BNGMTh: jax.Array, k_BNGSh: jax.Array, v_BNGSh: jax.Array, mask_BNTS: jax.Array, scale: float
+) -> tuple[jax.Array, Any]:
+    scores = _scores("BNGMTh,BNGSh->BNGMTS", q_BNGMTh, k_BNGSh, mask_BNTS, scale)
+    largest = jnp.max(scores, axis=-1, keepdims=True)
+    probs = jnp.exp(scores - largest)
+    total = jnp.sum(probs, axis=-1, keepdims=True)
+    probs = (probs / total).astype(v_BNGSh.dtype)
+    out = checkpoint_name(jnp.einsum("BNGMTS,BNGSh->BNGMTh", probs, v_BNGSh), "context")
+    normalizer = checkpoint_name(largest + jnp.log(total), "context")
+    return out, (q_BNGMTh, k_BNGSh, v_BNGSh, mask_BNTS, out, normalizer)
+
+
+def _attend_own_backward(scale: float, kept: Any, d_out: jax.Array) -> tuple[Any, ...]:
+    q, k, v, mask_BNTS, out, normalizer = kept
+    probs = jnp.exp(_scores("BNGMTh,BNGSh->BNGMTS", q, k, mask_BNTS, scale) - normalizer)
+    d_probs = jnp.einsum("BNGMTh,BNGSh->BNGMTS", d_out, v, preferred_element_type=jnp.float32)
+    exact = d_out.astype(jnp.float32) * out.astype(jnp.float32)
+    mean = jnp.sum(exact, axis=-1, keepdims=True)
+    d_scores = (probs * (d_probs - mean)).astype(q.dtype)
+    d_q = jnp.einsum("BNGMTS,BNGSh->BNGMTh", d_scores, k) * scale
+    d_k = jnp.einsum("BNGMTS,BNGMTh->BNGSh", d_scores, q) * scale
+    d_v = jnp.einsum("BNGMTS,BNGMTh->BNGSh", probs.astype(v.dtype), d_out)
+    return d_q, d_k, d_v, None
+
+
+_attend_own.defvjp(_attend_own_forward, _attend_own_backward)
 
 
 @jax.tree_util.register_static
@@ -96,12 +138,12 @@ def _visible(x: jax.Array, reach: Reach | None, near: int, end: int) -> jax.Arra
     return jnp.concatenate([x[:, :, :, : reach.prefix], x[:, :, :, near:end]], axis=3)
 
 
-def _scores(spec: str, q: jax.Array, seen: KeyValues, scale: float) -> jax.Array:
+def _scores(spec: str, q: jax.Array, k: jax.Array, mask: jax.Array, scale: float) -> jax.Array:
     # In float32 the smaller array is scaled; a scaled bfloat16 query would be rounded. The mask is
     # added: on a CPU, loops over the scores take twice as long with a choice in them.
     exact = q.dtype == jnp.float32
-    scores = jnp.einsum(spec, q * scale if exact else q, seen.k, preferred_element_type=jnp.float32)
-    hidden = jnp.where(seen.mask, 0.0, _MASKED)[:, :, None, None]
+    scores = jnp.einsum(spec, q * scale if exact else q, k, preferred_element_type=jnp.float32)
+    hidden = jnp.where(mask, 0.0, _MASKED)[:, :, None, None]
     return (scores if exact else scores * scale) + hidden
 
 

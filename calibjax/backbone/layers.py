@@ -112,8 +112,9 @@ def finish_block(
     adapted: lora.Layer | None,
 ) -> jax.Array:
     """Residual stream after the block, given its attention output."""
-    flat = checkpoint_name(mixed_BTHh.reshape(*x_BTD.shape[:2], -1), "context")
+    flat = mixed_BTHh.reshape(*x_BTD.shape[:2], -1)
     x_BTD = x_BTD + _scaled(config, project(block.attention.o_proj, "o_proj", flat, adapted))
+    x_BTD = checkpoint_name(x_BTD, "middle")
     normed = rms_norm(block.mlp_norm, x_BTD, config.norm_eps)
     gate_BTF = project(block.mlp.gate_proj, "gate_proj", normed, adapted)
     up_BTF = project(block.mlp.up_proj, "up_proj", normed, adapted)

@@ -70,10 +70,13 @@ def make_groups(
     return groups
 
 
-def bucket_edges(lengths: Iterable[int], *, multiple: int = 16, most: int = 8) -> tuple[int, ...]:
+def bucket_edges(
+    lengths: Iterable[int], *, multiple: int = 16, most: int = 8, passes: float = 1.0
+) -> tuple[int, ...]:
     """Padded lengths (multiples of `multiple`) that cover `lengths`, at most `most` of them.
 
-    The exact minimum of padded tokens plus `TOKENS_PER_BUCKET` for each.
+    The exact minimum of padded tokens in `passes` over the lengths plus `TOKENS_PER_BUCKET` for
+    each.
     """
     rounded = [-(-length // multiple) * multiple for length in lengths]
     edges, counts = np.unique(rounded, return_counts=True)
@@ -85,7 +88,7 @@ def bucket_edges(lengths: Iterable[int], *, multiple: int = 16, most: int = 8) -
         best = [(np.inf, ())] + [
             min(
                 (
-                    best[i][0] + edge * (covered[j] - covered[i]) + TOKENS_PER_BUCKET,
+                    best[i][0] + passes * edge * (covered[j] - covered[i]) + TOKENS_PER_BUCKET,
                     (*best[i][1], edge),
                 )
                 for i in range(j)

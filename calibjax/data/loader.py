@@ -33,6 +33,7 @@ class Loader:
     """Batches of labelled groups by number.
 
     batch_size: groups per batch. One batch of an epoch may hold fewer, padded by mask.
+    steps: batches that will be trained on; the more, the more lengths are worth a program each.
     multiple: of tokens, to which rows are padded at least (`training.mesh.length_multiple`).
     """
 
@@ -42,14 +43,16 @@ class Loader:
         rows: Sequence[SupervisionRow],
         *,
         batch_size: int,
+        steps: int = 0,
         seed: int = 0,
         multiple: int = 16,
     ):
         self.groups = list(groups)
         self.seed = seed
         self.batch_size = batch_size
-        lengths = (group.length for group in self.groups)
-        self.edges = bucket_edges(lengths, multiple=multiple, most=4)
+        lengths = [group.length for group in self.groups]
+        epochs = max(1.0, steps * batch_size / len(lengths))
+        self.edges = bucket_edges(lengths, multiple=multiple, passes=epochs)
         # Groups of a shorter bucket may fill up a batch of a longer one.
         self.reach = {
             edge: reach_of(group for group in self.groups if group.length <= edge)

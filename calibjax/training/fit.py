@@ -101,7 +101,14 @@ def fit(
         state, best, validated = _restored(earlier, state)
         validate_first = not validated and int(jax.device_get(state.step)) % every == 0
     multiple = length_multiple(mesh)
-    loader = Loader(data.groups, data.rows, batch_size=batch_size, seed=seed, multiple=multiple)
+    loader = Loader(
+        data.groups,
+        data.rows,
+        batch_size=batch_size,
+        steps=preset.steps,
+        seed=seed,
+        multiple=multiple,
+    )
     with ExitStack() as stack:
         stacks = Path(out or ".") / f"stacks.{distributed.process_id()}.txt"
         journal = Journal(

@@ -192,6 +192,7 @@ def test_rematerialisation_changes_no_gradient_and_is_there():
         for remat in ("none", "full")
     )
     for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(again)):
-        np.testing.assert_allclose(a, b, atol=1e-5)
+        # The same sums, fused otherwise: terms as large as the largest element, each rounded.
+        np.testing.assert_allclose(a, b, rtol=0, atol=2e-6 * np.abs(b).max())
     assert "remat" in str(jax.make_jaxpr(lambda a: jax.grad(loss)(a, "full"))(adapter))
     assert "remat" not in str(jax.make_jaxpr(lambda a: jax.grad(loss)(a, "none"))(adapter))

@@ -1,6 +1,7 @@
 import itertools
 
 import numpy as np
+import pytest
 
 from calibjax.data.batching import (
     TOKENS_PER_BUCKET,
@@ -40,20 +41,21 @@ def test_every_row_is_in_exactly_one_group_and_no_group_is_too_large():
         assert max(lengths) <= min(lengths) + 50
 
 
-def test_edges_cover_all_lengths_at_the_least_cost():
+@pytest.mark.parametrize("passes", [1.0, 30.0])
+def test_edges_cover_all_lengths_at_the_least_cost(passes):
     lengths = [5, 17, 18, 40, 41, 100, 300, 310]
     counts = [200, 300, 1, 30, 40, 20, 50, 3]
     lengths = np.repeat(lengths, counts).tolist()
 
     def cost(edges):
         padded = [min((edge for edge in edges if edge >= n), default=np.inf) for n in lengths]
-        return sum(padded) + TOKENS_PER_BUCKET * len(edges)
+        return passes * sum(padded) + TOKENS_PER_BUCKET * len(edges)
 
     candidates = sorted({-(-n // 16) * 16 for n in lengths})
     choices = itertools.chain.from_iterable(
         itertools.combinations(candidates, k) for k in range(1, len(candidates) + 1)
     )
-    assert cost(bucket_edges(lengths)) == min(map(cost, choices))
+    assert cost(bucket_edges(lengths, passes=passes)) == min(map(cost, choices))
 
 
 def test_edges_are_multiples_and_few():

@@ -1,11 +1,13 @@
 import numpy as np
 
-from calibjax.data.batching import Group
+from calibjax.data.batching import Group, padding_share
 from calibjax.data.loader import Loader
 from tests.labelled import make_row
 
 
-def make_loader(seed: int = 42, num_groups: int = 23, batch_size: int = 4) -> Loader:
+def make_loader(
+    seed: int = 42, num_groups: int = 23, batch_size: int = 4, steps: int = 0
+) -> Loader:
     rng = np.random.default_rng(1)
     groups, rows = [], []
     for g in range(num_groups):
@@ -19,7 +21,14 @@ def make_loader(seed: int = 42, num_groups: int = 23, batch_size: int = 4) -> Lo
             documents.append((tuple(range(int(rng.integers(20, 900)))), tuple(numbers)))
         suffixes, numbers_N = zip(*documents)
         groups.append(Group((1, 2, 3), suffixes, numbers_N))
-    return Loader(groups, rows, batch_size=batch_size, seed=seed)
+    return Loader(groups, rows, batch_size=batch_size, steps=steps, seed=seed)
+
+
+def test_a_long_training_compiles_more_lengths_and_computes_less_padding():
+    few, many = (make_loader(num_groups=9, steps=steps) for steps in (2, 1000))
+    assert len(few.edges) < len(many.edges)
+    padding_few, padding_many = (padding_share(x.groups, x.epoch(0)) for x in (few, many))
+    assert padding_many < padding_few
 
 
 def epoch_rows(loader: Loader, epoch: int) -> list[list[int]]:
