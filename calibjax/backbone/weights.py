@@ -1,5 +1,6 @@
 """From a checkpoint's tensors to our parameters: names, orders, shapes, types."""
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,8 +14,8 @@ from calibjax.backbone.decoder import block_numbers, parameter_shapes
 from calibjax.errors import InputError, input_error
 
 _MOST_NAMES = 8
-# Tensors that are read at a time, each with a float32 copy of its own.
-_MOST_READERS = 4
+# Tensors that are read at a time, each with a float32 copy of its own; no more than cores.
+_MOST_READERS = min(4, os.cpu_count() or 1)
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,12 @@ from flax import nnx
 from jax.typing import ArrayLike
 
 from calibjax.backbone.load import Decoder
-from calibjax.backbone.lora import Adapter
 from calibjax.data.batching import make_groups
 from calibjax.errors import input_error
 from calibjax.forecaster.extract import extract_features
 from calibjax.forecaster.fourier import check_temperature
 from calibjax.forecaster.heads import probability
-from calibjax.forecaster.model import ForecastModel, forecast_logits
+from calibjax.forecaster.model import forecast_logits, initial_model
 from calibjax.forecaster.presets import Preset, get_preset
 from calibjax.forecaster.prompts import check_lists, forecast_prompts
 from calibjax.records import SupervisionRow
@@ -57,18 +56,7 @@ class Forecaster:
         self.preset = get_preset(preset, method)
         if self.preset.layer != -2:
             raise input_error("layer", self.preset.layer, "-2, the last block but one")
-        adapter_key, head_key = jax.random.split(key)
-        adapter = None
-        if self.preset.lora_rank:
-            adapter = Adapter(
-                decoder.config,
-                key=adapter_key,
-                rank=self.preset.lora_rank,
-                alpha=self.preset.lora_alpha,
-                dropout=self.preset.lora_dropout,
-                targets=self.preset.lora_targets,
-            )
-        self.model = ForecastModel(self.preset, decoder.config.hidden_size, adapter, head_key)
+        self.model = initial_model(decoder.config, self.preset, key)
 
     def fit(
         self,

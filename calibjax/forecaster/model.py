@@ -4,12 +4,15 @@ f = read-out of head(h + W_p PE(t)), CalibRAG eq. 3, with h the decoder's featur
 (q, d). The temperature enters after the decoder, so one pass serves every t.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.typing import ArrayLike
 
+from calibjax.backbone.config import DecoderConfig
 from calibjax.backbone.lora import Adapter
 from calibjax.forecaster.fourier import fourier_features
 from calibjax.forecaster.heads import Head, head_logits
@@ -39,6 +42,24 @@ class ForecastModel(nnx.Module):
         self.temperature_kernel = nnx.data(kernel)
         self.mean = FeatureStatistic(jnp.zeros(num_features))
         self.scale = FeatureStatistic(jnp.ones(num_features))
+
+
+# One program instead of one for every operation of every initialiser.
+@partial(jax.jit, static_argnums=(0, 1))
+def initial_model(config: DecoderConfig, preset: Preset, key: jax.Array) -> ForecastModel:
+    """The model before training; an adapter that changes nothing yet, where the preset has one."""
+    adapter_key, head_key = jax.random.split(key)
+    adapter = None
+    if preset.lora_rank:
+        adapter = Adapter(
+            config,
+            key=adapter_key,
+            rank=preset.lora_rank,
+            alpha=preset.lora_alpha,
+            dropout=preset.lora_dropout,
+            targets=preset.lora_targets,
+        )
+    return ForecastModel(preset, config.hidden_size, adapter, head_key)
 
 
 def _initial_kernel(preset: Preset, num_features: int, key: jax.Array) -> jax.Array:
