@@ -43,10 +43,10 @@ class Rows(NamedTuple):
 
         def attend(q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array, Any]:
             common_q, own_q = self.split(q)
-            common_k, common_v = (attention.heads_first(x[:, None, :P]) for x in (k, v))
+            kept = tuple(attention.heads_first(self.part(x)) for x in (k, v))
+            common_k, common_v = (x_BGTh[:1, None, :, :P] for x_BGTh in kept)
             common = attention.KeyValues(common_k, common_v, mask_11TT[:, :, :P, :P])
             common_out = attention.attend_rows(common_q[:, None], common, scale=scale)
-            kept = tuple(attention.heads_first(self.part(x)) for x in (k, v))
             whole = attention.KeyValues(kept[0][None], kept[1][None], mask_11TT[:, :, P:])
             own_out = attention.attend_rows(own_q, whole, first=P, scale=scale)
             own_1YHh = own_out.reshape(1, -1, *own_out.shape[3:])
