@@ -7,8 +7,8 @@ Attention of cuDNN and of XLA under the mask of packed rows (error, finite gradi
 and LoRA training of a 1B and an 8B shape in bfloat16 at several sizes of a step and remat policies;
 documents scored a second with the prefix shared and not; how soon a second process, which finds
 compiled programs, has its first step; and steps with the loop over blocks unrolled, or with matrix
-products left to cuBLAS alone, beside those above. Every rate comes with useful tokens a second, the share of
-the device's dense peak (`perf.flops`), padding (none here) and seconds of compilation.
+products left to cuBLAS alone, beside those above. Every rate comes with useful tokens a second, the
+share of the device's dense peak (`perf.flops`), padding (none here) and seconds of compilation.
 """
 
 import functools
@@ -109,7 +109,8 @@ def program_cases() -> Iterator[dict[str, Any]]:
         jax.clear_caches()  # a step is traced anew, with this scan
         with mock.patch.object(jax.lax, "scan", functools.partial(scan, unroll=unroll)):
             scored = score(module, groups, options)
-            # Without recomputation, which XLA would see through and leave out of unrolled blocks.
+            # Without remat, which XLA would see through and leave out of unrolled blocks; of those
+            # it may also keep the scores, which attention's backward pass computes again.
             trained = train(module, groups, "none", options)
         yield {"case": "score_1b", "program": name, **scored}
         yield {"case": "train_1b", "program": name, "remat": "none", **trained}

@@ -226,9 +226,7 @@ def main(argv: list[str]) -> None:
     decoder = _bench.backbone()
     # As many as a small labelled set has, so that buckets are as full as they are there.
     data = prepare(decoder, PRESET, labelled(12 if _bench.SMOKE.value else 64))
-    loader = Loader(
-        data.groups, data.rows, batch_size=PRESET.batch_size, steps=PRESET.steps
-    )
+    loader = Loader(data.groups, data.rows, batch_size=PRESET.batch_size, steps=PRESET.steps)
     if FIRST_STEP.value:
         Ours(Forecaster(decoder, PRESET, key=jax.random.key(0))).get_ready(loader.batch(0))
         return

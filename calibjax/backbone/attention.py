@@ -23,7 +23,7 @@ class KeyValues(NamedTuple):
     """Keys and values with the head axis before the token axis, so that no step transposes a cache.
 
     A prefix holds k_BGPh, v_BGPh and mask_BNTP; suffixes hold k_BNGSh, v_BNGSh and mask_BNTS, where
-    T are the queries (any of B, N, T may be 1).
+    T are the queries (of a mask, any of B, N, T may be 1).
     """
 
     k: jax.Array
@@ -62,8 +62,9 @@ def _attend_own(
 ) -> jax.Array:
     """`attend` without a prefix, [B, N, G, M, T, h].
 
-    The backward pass keeps no probabilities: it computes them again from the normalisers, and takes
-    the sum of p dp over the keys from the output (Dao 2023, FlashAttention-2, algorithm 2).
+    Its backward pass keeps no probabilities but computes them again from largest score and sum, as
+    in FlashAttention (Dao et al. 2022). Their mean derivative is taken from the very products that
+    it is subtracted from: taken from the rounded output, it would push along the mean key.
     """
     return _attend_own_forward(q_BNGMTh, k_BNGSh, v_BNGSh, mask_BNTS, scale)[0]
 
@@ -73,25 +74,27 @@ def _attend_own_forward(
 ) -> tuple[jax.Array, Any]:
     scores = _scores("BNGMTh,BNGSh->BNGMTS", q_BNGMTh, k_BNGSh, mask_BNTS, scale)
     largest = jnp.max(scores, axis=-1, keepdims=True)
-    probs = jnp.exp(scores - largest)
-    total = jnp.sum(probs, axis=-1, keepdims=True)
-    probs = (probs / total).astype(v_BNGSh.dtype)
-    out = checkpoint_name(jnp.einsum("BNGMTS,BNGSh->BNGMTh", probs, v_BNGSh), "context")
-    normalizer = checkpoint_name(largest + jnp.log(total), "context")
-    return out, (q_BNGMTh, k_BNGSh, v_BNGSh, mask_BNTS, out, normalizer)
+    unscaled = jnp.exp(scores - largest)
+    total = jnp.sum(unscaled, axis=-1, keepdims=True)
+    probs = (unscaled / total).astype(v_BNGSh.dtype)
+    out = jnp.einsum("BNGMTS,BNGSh->BNGMTh", probs, v_BNGSh)
+    largest, total = (checkpoint_name(x, "softmax") for x in (largest, total))
+    return out, (q_BNGMTh, k_BNGSh, v_BNGSh, mask_BNTS, largest, total)
 
 
-def _attend_own_backward(scale: float, kept: Any, d_out: jax.Array) -> tuple[Any, ...]:
-    q, k, v, mask_BNTS, out, normalizer = kept
-    probs = jnp.exp(_scores("BNGMTh,BNGSh->BNGMTS", q, k, mask_BNTS, scale) - normalizer)
-    d_probs = jnp.einsum("BNGMTh,BNGSh->BNGMTS", d_out, v, preferred_element_type=jnp.float32)
-    exact = d_out.astype(jnp.float32) * out.astype(jnp.float32)
-    mean = jnp.sum(exact, axis=-1, keepdims=True)
-    d_scores = (probs * (d_probs - mean)).astype(q.dtype)
-    d_q = jnp.einsum("BNGMTS,BNGSh->BNGMTh", d_scores, k) * scale
-    d_k = jnp.einsum("BNGMTS,BNGMTh->BNGSh", d_scores, q) * scale
-    d_v = jnp.einsum("BNGMTS,BNGMTh->BNGSh", probs.astype(v.dtype), d_out)
-    return d_q, d_k, d_v, None
+def _attend_own_backward(scale: float, kept: Any, dout_BNGMTh: jax.Array) -> tuple[Any, ...]:
+    q_BNGMTh, k_BNGSh, v_BNGSh, mask_BNTS, largest, total = kept
+    product = partial(jnp.einsum, preferred_element_type=jnp.float32)
+    scores = _scores("BNGMTh,BNGSh->BNGMTS", q_BNGMTh, k_BNGSh, mask_BNTS, scale)
+    probs = jnp.exp(scores - largest) / total
+    dprobs = product("BNGMTh,BNGSh->BNGMTS", dout_BNGMTh, v_BNGSh)
+    dscores = probs * (dprobs - jnp.sum(probs * dprobs, axis=-1, keepdims=True))
+    dscores = dscores.astype(q_BNGMTh.dtype)
+    dq_BNGMTh = product("BNGMTS,BNGSh->BNGMTh", dscores, k_BNGSh) * scale
+    dk_BNGSh = product("BNGMTS,BNGMTh->BNGSh", dscores, q_BNGMTh) * scale
+    dv_BNGSh = product("BNGMTS,BNGMTh->BNGSh", probs.astype(v_BNGSh.dtype), dout_BNGMTh)
+    derivatives = ((dq_BNGMTh, q_BNGMTh), (dk_BNGSh, k_BNGSh), (dv_BNGSh, v_BNGSh))
+    return *(d.astype(x.dtype) for d, x in derivatives), None
 
 
 _attend_own.defvjp(_attend_own_forward, _attend_own_backward)

@@ -112,7 +112,7 @@ def finish_block(
     adapted: lora.Layer | None,
 ) -> jax.Array:
     """Residual stream after the block, given its attention output."""
-    flat = mixed_BTHh.reshape(*x_BTD.shape[:2], -1)
+    flat = checkpoint_name(mixed_BTHh.reshape(*x_BTD.shape[:2], -1), "context")
     x_BTD = x_BTD + _scaled(config, project(block.attention.o_proj, "o_proj", flat, adapted))
     x_BTD = checkpoint_name(x_BTD, "middle")
     normed = rms_norm(block.mlp_norm, x_BTD, config.norm_eps)

@@ -13,9 +13,9 @@ import numpy as np
 
 from calibjax.backbone.attention import Reach
 from calibjax.backbone.packed import Packed
+from calibjax.training.mesh import TOKENS_PER_PROGRAM
 
-# What compiling one more program costs, in tokens of computation.
-TOKENS_PER_BUCKET = 2000
+_MOST_LENGTHS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +71,11 @@ def make_groups(
 
 
 def bucket_edges(
-    lengths: Iterable[int], *, multiple: int = 16, most: int = 8, passes: float = 1.0
+    lengths: Iterable[int], *, multiple: int = 16, price: float = TOKENS_PER_PROGRAM
 ) -> tuple[int, ...]:
-    """Padded lengths (multiples of `multiple`) that cover `lengths`, at most `most` of them.
+    """Padded lengths (multiples of `multiple`) that cover `lengths`, at most eight of them.
 
-    The exact minimum of padded tokens in `passes` over the lengths plus `TOKENS_PER_BUCKET` for
-    each.
+    The exact minimum of padded tokens plus `price` for each.
     """
     rounded = [-(-length // multiple) * multiple for length in lengths]
     edges, counts = np.unique(rounded, return_counts=True)
@@ -84,11 +83,11 @@ def bucket_edges(
     # best[j]: (cost, edges chosen) to cover the j smallest edges, the last of them chosen.
     best: list[tuple[float, tuple[int, ...]]] = [(0, ())] + [(np.inf, ())] * len(edges)
     answer = best[-1]
-    for _ in range(most):
+    for _ in range(_MOST_LENGTHS):
         best = [(np.inf, ())] + [
             min(
                 (
-                    best[i][0] + passes * edge * (covered[j] - covered[i]) + TOKENS_PER_BUCKET,
+                    best[i][0] + edge * (covered[j] - covered[i]) + price,
                     (*best[i][1], edge),
                 )
                 for i in range(j)
@@ -105,14 +104,20 @@ def bucket_of(group: Group, edges: tuple[int, ...]) -> int:
 
 
 def plan_passes(
-    groups: Sequence[Group], tokens_per_pass: int, shards: int = 1, *, multiple: int = 16
+    groups: Sequence[Group],
+    tokens_per_pass: int,
+    shards: int = 1,
+    *,
+    multiple: int = 16,
+    tokens_per_program: int = TOKENS_PER_PROGRAM,
 ) -> list[BatchPlan]:
     """Batches over all groups, each of about `tokens_per_pass` tokens, the longest rows first.
 
     shards: devices that divide a batch; each gets as many tokens, and the same number of groups.
-    multiple: of padded lengths.
+    multiple: of padded lengths. tokens_per_program: what one more length has to save.
     """
-    edges = bucket_edges((group.length for group in groups), multiple=multiple)
+    lengths = (group.length for group in groups)
+    edges = bucket_edges(lengths, multiple=multiple, price=tokens_per_program)
     members: dict[int, list[int]] = {edge: [] for edge in edges}
     for number, group in enumerate(groups):
         members[bucket_of(group, edges)].append(number)

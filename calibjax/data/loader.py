@@ -1,9 +1,11 @@
-"""Which groups make up which training step: a function of (seed, epoch, step) alone.
+"""Which groups make up which training step: a function of (seed, epoch, step) alone, in a training
+of given length.
 
 Nothing is carried from step to step, so a resumed run, or one on another number of processes, sees
 the same batches in the same order.
 """
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -11,8 +13,16 @@ from typing import NamedTuple
 import numpy as np
 
 from calibjax.backbone.packed import Packed
-from calibjax.data.batching import BatchPlan, Group, bucket_edges, bucket_of, collate, reach_of
+from calibjax.data.batching import (
+    BatchPlan,
+    Group,
+    bucket_edges,
+    bucket_of,
+    collate,
+    reach_of,
+)
 from calibjax.records import SupervisionRow
+from calibjax.training.mesh import TOKENS_PER_PROGRAM
 
 
 class Batch(NamedTuple):
@@ -34,7 +44,7 @@ class Loader:
 
     batch_size: groups per batch. One batch of an epoch may hold fewer, padded by mask.
     steps: batches that will be trained on; the more, the more lengths are worth a program each.
-    multiple: of tokens, to which rows are padded at least (`training.mesh.length_multiple`).
+    multiple, tokens_per_program: as `training.mesh` says for the devices.
     """
 
     def __init__(
@@ -46,13 +56,15 @@ class Loader:
         steps: int = 0,
         seed: int = 0,
         multiple: int = 16,
+        tokens_per_program: int = TOKENS_PER_PROGRAM,
     ):
         self.groups = list(groups)
         self.seed = seed
         self.batch_size = batch_size
         lengths = [group.length for group in self.groups]
-        epochs = max(1.0, steps * batch_size / len(lengths))
-        self.edges = bucket_edges(lengths, multiple=multiple, passes=epochs)
+        epochs = max(1.0, steps / math.ceil(len(lengths) / batch_size))
+        price = tokens_per_program / epochs
+        self.edges = bucket_edges(lengths, multiple=multiple, price=price)
         # Groups of a shorter bucket may fill up a batch of a longer one.
         self.reach = {
             edge: reach_of(group for group in self.groups if group.length <= edge)

@@ -13,7 +13,7 @@ from calibjax.backbone.lora import Adapter
 from calibjax.backbone.packed import Packed, packed_features
 from calibjax.data.batching import BatchPlan, Group, collate, plan_passes
 from calibjax.training import sharding, signals
-from calibjax.training.mesh import batch_shards, length_multiple, mesh_of
+from calibjax.training.mesh import batch_shards, length_multiple, mesh_of, tokens_per_program
 
 # Tokens of one pass and device, padding included: enough to fill two cores, little enough to stay
 # in cache; an accelerator is filled by more.
@@ -67,6 +67,7 @@ def extract_features(
         TOKENS_PER_PASS if on_cpu else ACCELERATOR_TOKENS,
         batch_shards(mesh),
         multiple=length_multiple(mesh),
+        tokens_per_program=tokens_per_program(mesh),
     )
     for plan in progress.track(plans, label, "passes") if label else plans:
         signals.check()

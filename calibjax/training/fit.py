@@ -31,7 +31,7 @@ from calibjax.training.head_start import Frozen, start_head
 from calibjax.training.journal import Journal
 from calibjax.training.labelled import Data, prepare, split_by_question
 from calibjax.training.loop import Best, Run, train
-from calibjax.training.mesh import length_multiple, mesh_of
+from calibjax.training.mesh import length_multiple, mesh_of, tokens_per_program
 from calibjax.training.optimizer import learning_rates, optimizer
 from calibjax.training.state import TrainState, init_state
 from calibjax.training.step import StepMetrics, jit_train_step
@@ -100,14 +100,14 @@ def fit(
     if earlier is not None:
         state, best, validated = _restored(earlier, state)
         validate_first = not validated and int(jax.device_get(state.step)) % every == 0
-    multiple = length_multiple(mesh)
     loader = Loader(
         data.groups,
         data.rows,
         batch_size=batch_size,
         steps=preset.steps,
         seed=seed,
-        multiple=multiple,
+        multiple=length_multiple(mesh),
+        tokens_per_program=tokens_per_program(mesh),
     )
     with ExitStack() as stack:
         stacks = Path(out or ".") / f"stacks.{distributed.process_id()}.txt"

@@ -11,6 +11,8 @@ from calibjax.errors import closest, input_error
 
 DATA, FSDP, TENSOR = AXES = ("data", "fsdp", "tensor")
 
+# Tokens that a CPU computes while it compiles one more program.
+TOKENS_PER_PROGRAM = 2000
 # Parameters of the largest backbone that every device holds whole: 8B in bfloat16 are 16 GB.
 REPLICATED_UP_TO = 9_000_000_000
 
@@ -79,6 +81,12 @@ def length_multiple(mesh: Mesh) -> int:
     on Hopper (pytorch#196678).
     """
     return 16 if mesh.devices.flat[0].platform == "cpu" else 128
+
+
+def tokens_per_program(mesh: Mesh) -> int:
+    """Tokens that a device could compute while one more program is compiled: half a minute's worth
+    on an accelerator, where a step is traced and tuned for longer than it is on a CPU."""
+    return TOKENS_PER_PROGRAM if mesh.devices.flat[0].platform == "cpu" else 2_000_000
 
 
 def divide_batch(x: jax.Array) -> jax.Array:

@@ -92,17 +92,19 @@ def test_types_that_only_dequantise_are_read_too(kind, tmp_path):
     block, size = gguf.GGML_QUANT_SIZES[number]
     rng = np.random.default_rng(0)
     # Bytes below 0x40 keep half-precision scales finite.
-    raw = rng.integers(0, 0x40, (3, size * (512 // block)), np.uint8)
+    # As many rows as are joined, six times over, and one that is not.
+    num_rows = 6 * 128 + (kind == OTHER_TYPES[0])
+    raw = rng.integers(0, 0x40, (num_rows, size * (512 // block)), np.uint8)
     path = tmp_path / "t.gguf"
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_tensor("token_embd.weight", raw, raw_dtype=number)
     _finish(writer)
     header = gguf_header.read_header(path)
     info = header.tensors["token_embd.weight"]
-    assert info.shape == (3, 512)
+    assert info.shape == (num_rows, 512)
     value = gguf_file.read_tensor(path, "token_embd.weight", info)
     assert value.dtype == np.float32 and np.abs(value).max() > 0
-    np.testing.assert_array_equal(value, gguf.dequantize(raw, number).reshape(3, 512))
+    np.testing.assert_array_equal(value, gguf.dequantize(raw, number).reshape(num_rows, 512))
 
 
 def test_a_type_that_cannot_be_dequantised_is_refused(tmp_path):

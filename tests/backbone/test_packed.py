@@ -192,7 +192,8 @@ def test_rematerialisation_changes_no_gradient_and_is_there():
         for remat in ("none", "full")
     )
     for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(again)):
-        # The same sums, fused otherwise: terms as large as the largest element, each rounded.
-        np.testing.assert_allclose(a, b, rtol=0, atol=2e-6 * np.abs(b).max())
+        # The same sums, fused otherwise: of terms as large as a block's largest, each rounded.
+        largest = np.abs(b).max(axis=(-2, -1), keepdims=True)
+        np.testing.assert_array_less(np.abs(a - b), 2e-6 * largest + 1e-30)
     assert "remat" in str(jax.make_jaxpr(lambda a: jax.grad(loss)(a, "full"))(adapter))
     assert "remat" not in str(jax.make_jaxpr(lambda a: jax.grad(loss)(a, "none"))(adapter))

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from calibjax.data.batching import (
-    TOKENS_PER_BUCKET,
     Group,
     bucket_edges,
     collate,
@@ -12,6 +11,7 @@ from calibjax.data.batching import (
     padding_share,
     plan_passes,
 )
+from calibjax.training.mesh import TOKENS_PER_PROGRAM
 
 RNG = np.random.default_rng(0)
 
@@ -41,27 +41,27 @@ def test_every_row_is_in_exactly_one_group_and_no_group_is_too_large():
         assert max(lengths) <= min(lengths) + 50
 
 
-@pytest.mark.parametrize("passes", [1.0, 30.0])
-def test_edges_cover_all_lengths_at_the_least_cost(passes):
+@pytest.mark.parametrize("price", [TOKENS_PER_PROGRAM, 60.0])
+def test_edges_cover_all_lengths_at_the_least_cost(price):
     lengths = [5, 17, 18, 40, 41, 100, 300, 310]
     counts = [200, 300, 1, 30, 40, 20, 50, 3]
     lengths = np.repeat(lengths, counts).tolist()
 
     def cost(edges):
         padded = [min((edge for edge in edges if edge >= n), default=np.inf) for n in lengths]
-        return passes * sum(padded) + TOKENS_PER_BUCKET * len(edges)
+        return sum(padded) + price * len(edges)
 
     candidates = sorted({-(-n // 16) * 16 for n in lengths})
     choices = itertools.chain.from_iterable(
         itertools.combinations(candidates, k) for k in range(1, len(candidates) + 1)
     )
-    assert cost(bucket_edges(lengths, passes=passes)) == min(map(cost, choices))
+    assert cost(bucket_edges(lengths, price=price)) == min(map(cost, choices))
 
 
 def test_edges_are_multiples_and_few():
     lengths = RNG.integers(1, 3000, 5000)
-    edges = bucket_edges(lengths, multiple=128, most=3)
-    assert len(edges) <= 3 and all(edge % 128 == 0 for edge in edges)
+    edges = bucket_edges(lengths, multiple=128, price=0)
+    assert len(edges) == 8 and all(edge % 128 == 0 for edge in edges)
     assert edges[-1] >= lengths.max()
 
 
