@@ -38,9 +38,10 @@ def runs():
 def test_a_policy_changes_no_gradient(runs, policy):
     for ours, plain in zip(jax.tree.leaves(runs[policy]), jax.tree.leaves(runs["none"])):
         if np.ndim(ours):
-            # The same sums, fused otherwise: of terms as large as a block's largest, each rounded.
+            # The same sums, fused otherwise, and each term rounded; derivatives of scores cancel, so
+            # that their terms may be ten times a block's largest element.
             largest = np.abs(plain).max(axis=(-2, -1), keepdims=True)
-            np.testing.assert_array_less(np.abs(ours - plain), 2e-6 * largest + 1e-30)
+            assert (np.abs(ours - plain) <= 2e-5 * largest).all()
 
 
 def test_policies_are_listed_from_the_most_memory_to_the_least(runs):
