@@ -45,9 +45,11 @@ def from_files(
             "n_kept": len(loaded.examples),
             "n_rejected": len(loaded.rejected),
             "n_duplicates": loaded.n_duplicates,
+            "truncated": loaded.truncated,
         }
         cut = path if loaded.truncated else None
-        sources.append(Source(name, loaded.examples, loaded.rejected, cut, counts))
+        notes = (_cut_note(path),) if loaded.truncated else ()
+        sources.append(Source(name, loaded.examples, loaded.rejected, cut, counts, notes))
     return sources
 
 
@@ -66,11 +68,13 @@ def from_trec(
     found, judged = read_run(run), read_qrels(qrels)
     texts, bad, cut = read_questions(questions) if questions else (None, [], False)
     joined = join_run(found, judged, texts, k=k, exclude_self=exclude_self)
+    truncated = [(found.truncated, run), (judged.truncated, qrels), (cut, questions)]
     counts = {
         "n_kept": len(joined.examples),
         "n_rejected": len(found.rejected) + len(judged.rejected) + len(bad),
         "n_queries": len(joined.examples),
-        "n_missing": len(joined.no_run) + len(joined.no_qrels),
+        "n_missing": len({*joined.no_run, *joined.no_qrels}),
+        "truncated": any(is_cut for is_cut, _ in truncated),
         "no_run": joined.no_run,
         "no_qrels": joined.no_qrels,
         "no_question": joined.no_question,
@@ -88,10 +92,14 @@ def from_trec(
         )
         if missing
     )
-    truncated = [(found.truncated, run), (judged.truncated, qrels), (cut, questions)]
+    notes += tuple(_cut_note(str(path)) for is_cut, path in truncated if is_cut)
     rejected = [*found.rejected, *judged.rejected, *bad]
     cut_file = next((str(path) for is_cut, path in truncated if is_cut), None)
     return Source(Path(run).stem, joined.examples, rejected, cut_file, counts, notes)
+
+
+def _cut_note(path: str) -> str:
+    return f"{path} is cut short: its whole rows are here, those after them are not."
 
 
 def _listed(ids: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from calibjax.abstention.examples import column, example_features
 from calibjax.abstention.fitting import Regime, Settings, fit_regime
 from calibjax.abstention.policy import decide
 from calibjax.abstention.resampling import NUM_BINS
+from calibjax.abstention.score_features import QUERY_LEN
 from calibjax.abstention.splits import TEST, TUNE
 from calibjax.abstention.study import judge_regime
 from calibjax.errors import InputError, input_error
@@ -109,6 +110,7 @@ def apply(out: Any, sources: Sequence[Source], path: str, tau: float | None, bel
     rows: list[dict[str, Any]] = []
     report: dict[str, Any] = {"rcs": rcs.as_dict(), "rule": rule, "tau": tau, "applied": {}}
     for source in sources:
+        _check_questions(rcs, source, path)
         try:
             confidence = rcs.score(example_features(source.examples))
         except InputError as error:
@@ -126,6 +128,7 @@ def apply(out: Any, sources: Sequence[Source], path: str, tau: float | None, bel
         ]
     storage.write_jsonl(out.path / "decisions.jsonl", rows)
     lines = [f"# Decisions at tau = {tau:.4f} ({rule})\n"]
+    lines += [f"{note}\n" for source in sources for note in source.notes]
     for name, cell in report["applied"].items():
         shown = ", ".join(f"{decision} {count}" for decision, count in cell["decisions"].items())
         known = cell.get("test")
@@ -134,6 +137,17 @@ def apply(out: Any, sources: Sequence[Source], path: str, tau: float | None, bel
     storage.write_text(out.path / "report.md", "\n".join(lines) + "\n")
     storage.write_json(out.path / "report.json", report)
     print("\n".join(lines[1:]))
+
+
+def _check_questions(rcs: RCS, source: Source, path: str) -> None:
+    """InputError for a row without the question whose length the score wants."""
+    lacking = [example.id for example in source.examples if example.question is None]
+    if QUERY_LEN in rcs.names and lacking:
+        count = f"{len(lacking)} of {len(source.examples)} rows lack it, such as id={lacking[0]}"
+        raise InputError(
+            f"examples={source.name}: question: needed for {QUERY_LEN} in {path}, but {count};"
+            " fix: add the question to every row"
+        )
 
 
 def _stored_threshold(path: str) -> tuple[str, float]:

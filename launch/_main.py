@@ -20,7 +20,7 @@ from typing import Any
 from absl import flags
 
 from calibjax import storage
-from calibjax.errors import InputError
+from calibjax.errors import InputError, input_error
 from calibjax.progress import say
 from calibjax.reading.textlines import existing_file
 from calibjax.training import distributed, signals, watchdog
@@ -69,6 +69,8 @@ def open_out(
         for flag in _flags.own_flags(main)
         if flag.name not in (*_HARMLESS, *harmless, *(files or {}))
     }
+    if FLAGS.overwrite and FLAGS.out:
+        _check_inputs_outside(main, Path(FLAGS.out))
     for name, path in (files or {}).items():
         found = existing_file(path, name) if path else None
         depends_on[name] = f"sha256:{storage.sha256_file(found)}" if found else None
@@ -88,6 +90,25 @@ def open_out(
     ) as opened:
         use_compilation_cache(opened.path)
         yield opened
+
+
+def _check_inputs_outside(main: Callable[[], Any], out: Path) -> None:
+    """InputError for a flag whose file lies in the directory that --overwrite replaces."""
+    for flag in _flags.own_flags(main):
+        if flag.name == "out":
+            continue
+        for value in flag.value if isinstance(flag.value, list) else [flag.value]:
+            if isinstance(value, str) and _lies_in(value, out):
+                expected = f"a path outside {out}, whose files --overwrite replaces"
+                raise input_error(flag.name, value, expected, "move it, or another --out")
+
+
+def _lies_in(value: str, out: Path) -> bool:
+    try:
+        path = Path(value).resolve()
+        return out.resolve() in path.parents and path.exists()
+    except (OSError, ValueError):  # no path at all
+        return False
 
 
 def use_compilation_cache(out: Path) -> None:

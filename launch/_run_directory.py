@@ -3,7 +3,7 @@
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from calibjax.progress import say
 from calibjax.reading import textfiles
 from calibjax.training import signals
 from launch._run_lock import PREVIOUS, entries_of, locked
-from launch._run_record import RECORD, check_own, differs, new_record, now
+from launch._run_record import RECORD, check_own, differs, foreign_entries, new_record, now
 
 REJECTED = "rejected.jsonl"
 # What this module and the compilation cache put into a directory.
@@ -67,7 +67,9 @@ class RunDirectory:
         if rejected:
             self._rejected_rows += textfiles.quoted(rejected)
             storage.write_jsonl(self.path / REJECTED, self._rejected_rows)
-            say(f"{len(rejected)} rows set aside in {self.path / REJECTED}")
+            row = rejected[0]
+            first = f"the first {row.file}:{row.line}: {row.reason}"
+            say(f"{len(rejected)} rows set aside, {first}; all will be in {self.path / REJECTED}")
 
     def check_same(self, name: str, value: Any) -> None:
         """Notes what the run depends on; a resumed run must find the same value."""
@@ -94,6 +96,8 @@ class RunDirectory:
         storage.write_json(self.path / RECORD, self._record)
 
     def _finish(self, status: str) -> None:
+        if status == "done":
+            self._record["files"] = sorted({*entries_of(self.path)} - {*self._record["foreign"]})
         self._record["attempts"][-1] |= {"status": status, "finished": now()}
         self._save()
 
@@ -145,21 +149,20 @@ def open_run(
         try:
             yield run
             if run._cut_files:
-                raise input_error(
-                    "path", run._cut_files[0], "a whole file, found one cut short", "copy it again"
-                )
+                file = run._cut_files[0]
+                raise InputError(f"{file}: cut short, its whole rows were used; fix: copy it again")
         except BaseException as error:
             run._finish(f"stopped: {type(error).__name__}")
             if isinstance(error, InputError) and not resumed:
-                _undo(path)
+                _undo(path, record["foreign"])
             raise
         run._finish("done")
         shutil.rmtree(path / PREVIOUS, ignore_errors=True)
 
 
-def _undo(path: Path) -> None:
+def _undo(path: Path, foreign: Collection[str]) -> None:
     """Leaves no trace of a run that was refused before it had written anything of its own."""
-    entries = set(entries_of(path))
+    entries = set(entries_of(path)) - set(foreign)
     if not entries <= _OWN:
         return
     for entry in entries:
@@ -172,10 +175,15 @@ def _undo(path: Path) -> None:
 
 
 def _set_previous_aside(path: Path) -> None:
-    """Moves the last finished run to .previous; an unfinished one after it is dropped."""
+    """Moves the last finished run to .previous; an unfinished one after it is dropped.
+
+    Files that no run has written stay where they are.
+    """
     entries = entries_of(path)
     if RECORD not in entries:
         return
+    foreign = foreign_entries(path)
+    entries = [entry for entry in entries if entry not in foreign]
     previous = path / PREVIOUS
     if previous.exists():
         for entry in entries:

@@ -35,6 +35,7 @@ def new_record(
         for name, value in given.items():
             if name in known and known[name] != value:
                 raise differs(name, value, known[name], path)
+    foreign = foreign_entries(path) if resumed else entries_of(path)
     seconds: dict[str, float] = {}
     attempt = {"started": now(), "host": socket.gethostname(), "pid": os.getpid()}
     attempt["seconds"] = seconds
@@ -45,6 +46,7 @@ def new_record(
         "depends_on": known | given,
         "seconds": seconds,
         "attempts": [*attempts, attempt],
+        "foreign": sorted(foreign),
         "versions": {"python": platform.python_version(), **_versions()},
         "git_revision": _git_revision(),
         "host": {"system": platform.platform(), "cpus": os.cpu_count()},
@@ -60,6 +62,15 @@ def _read_record(path: Path) -> dict[str, Any]:
         pass
     expected = "the run.json of an earlier run in it"
     raise input_error("out", path, expected, "--overwrite or another --out")
+
+
+def foreign_entries(path: Path) -> list[str]:
+    """What lies beside the run in its directory: there before it began, or put there after it was
+    done. An unfinished run owns all that has come since."""
+    record = _read_record(path)
+    known = record.get("foreign", [])
+    own = record.get("files")
+    return [e for e in entries_of(path) if e in known or (own is not None and e not in own)]
 
 
 def check_own(path: Path) -> None:

@@ -13,6 +13,7 @@ from calibjax.reading.textfiles import Row
 
 _JSON_CELLS = ("hop1_scores", "hop2_scores", "hop2_ids", "scores", "pipelines")
 _PREFIXES = ("scores", "pipelines")
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +48,14 @@ def parse_example(row: Row, ascending: list[int], needs_success: bool) -> Exampl
     row = _from_cells(row)
     key = fields.identifier(row, "id")
     try:
-        hop1 = tuple(fields.numbers(row.data["hop1_scores"], "hop1_scores"))
+        hop1 = tuple(_scores(row.data["hop1_scores"], "hop1_scores"))
         _check_order(hop1, row.line, ascending)
-        hop2 = _lists(row.data.get("hop2_scores"), "hop2_scores", fields.numbers)
+        hop2 = _lists(row.data.get("hop2_scores"), "hop2_scores", _scores)
         names = _lists(row.data.get("hop2_ids"), "hop2_ids", _identifiers)
         if names is not None and list(map(len, names)) != list(map(len, hop2 or ())):
-            raise fields.fault("hop2_ids", "<shape>", "one id for each of hop2_scores")
+            shapes = [[len(each) for each in lists or ()] for lists in (names, hop2)]
+            many = "{} ids for {} scores in the lists of hop2_scores".format(*shapes)
+            raise RowFault(f"hop2_ids: expected one id for each score, found {many}")
         optional = {
             "rescue_success": _maybe_binary(row, "rescue_success"),
             "rescue_cost": _cost(row, "rescue_cost"),
@@ -137,6 +140,15 @@ def _lists(value: Any, key: str, read: Callable[[Any, str], list]) -> tuple[tupl
     if not isinstance(value, list) or not all(isinstance(item, list) for item in value):
         raise fields.fault(key, value, "a list of lists, one per bridge query")
     return tuple(tuple(read(item, key)) if item else () for item in value)
+
+
+def _scores(value: Any, key: str) -> list[float]:
+    """Numbers that float32 holds: features are computed in it."""
+    scores = fields.numbers(value, key)
+    for score in scores:
+        if abs(score) > _FLOAT32_MAX:
+            raise fields.fault(key, score, "scores below 3.4e38 in size")
+    return scores
 
 
 def _identifiers(items: list[Any], key: str) -> list[str]:

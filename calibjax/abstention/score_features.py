@@ -175,7 +175,8 @@ def _pool(lists: Any, ids: Any, name: str, row: int) -> list[float]:
         return [score for scores in lists for score in scores]
     ids = [ids] if ids and isinstance(ids[0], (str, int)) else ids
     if [len(each) for each in ids] != [len(each) for each in lists]:
-        raise input_error(f"hop2_ids[{row}]", "<shape>", f"one id for each score of {name}[{row}]")
+        shapes = "{} ids for {} scores".format(*([len(x) for x in part] for part in (ids, lists)))
+        raise input_error(f"hop2_ids[{row}]", shapes, f"one id for each score of {name}[{row}]")
     best: dict[Any, float] = {}
     for names, scores in zip(ids, lists):
         for key, score in zip(names, scores):

@@ -56,8 +56,10 @@ def check_splits(examples: Sequence[Example], path: str | Path, name: str) -> No
         return
     found = ", ".join(f"{key} {count}" for key, count in counts.items())
     if not set(counts) <= {TUNE, TEST}:
+        wrong = next(example.id for example in examples if example.split not in (TUNE, TEST))
+        expected = f"expected tune or test in every row, found {found} (id={wrong} first)"
         fix = "name each row's split tune or test, or drop the column"
-        raise InputError(f"{name}={path}: split: expected tune or test, found {found}; fix: {fix}")
+        raise InputError(f"{name}={path}: split: {expected}; fix: {fix}")
     for part in (TUNE, TEST):
         if part not in counts:
             fix = "add some, or drop the column for a seeded half split"

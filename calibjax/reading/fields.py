@@ -73,9 +73,9 @@ def identifier(row: Row, key: str = "id") -> str:
 
 
 def numbers(value: Any, key: str) -> list[float]:
-    """A list of finite numbers."""
+    """A list of at least one finite number."""
     if not isinstance(value, list) or not value:
-        raise fault(key, value, "a list of numbers")
+        raise fault(key, value, "a list of numbers, at least one")
     for item in value:
         if isinstance(item, bool) or not isinstance(item, (int, float)):
             raise fault(key, item, "numbers")

@@ -4,7 +4,6 @@ The rank column of a run is ignored, as trec_eval does: order is by score, then 
 descending, scores compared as float32.
 """
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from calibjax.reading.textlines import TextFile
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _BEIR_HEADER = ["query-id", "corpus-id", "score"]
 _RAW_SHOWN = 200
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 class Ranking(NamedTuple):
@@ -61,8 +61,8 @@ def read_run(path: str | Path, *, name: str = "run") -> Run:
 
     def take(cells: list[str], line: int) -> None:
         query, _, document, _, score, _ = cells
-        if not _NUMBER.fullmatch(score) or not math.isfinite(float(score)):
-            raise RowFault(f"score={score}: expected a finite number (query {query})")
+        if not _NUMBER.fullmatch(score) or abs(float(score)) > _FLOAT32_MAX:
+            raise RowFault(f"score={score}: expected a finite float32 number (query {query})")
         scores = found.setdefault(query, {})
         if document in scores:
             raise RowFault(f"document={document}: expected once in query {query}, found again")

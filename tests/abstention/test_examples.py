@@ -30,7 +30,9 @@ GOOD = [row(f"g{i}", success=i % 2) for i in range(10)]
 @pytest.mark.parametrize(
     "change, reason",
     [
-        ({"hop1_scores": []}, "hop1_scores=[]: expected a list of numbers"),
+        ({"hop1_scores": []}, "hop1_scores=[]: expected a list of numbers, at least one"),
+        ({"hop1_scores": [1e39, 0.5]}, "hop1_scores=1e+39: expected scores below 3.4e38"),
+        ({"hop2_scores": [[0.5, -1e39]]}, "hop2_scores=-1e+39: expected scores below 3.4e38"),
         ({"hop1_scores": ["high", "low"]}, "hop1_scores"),
         ({"hop1_scores": None}, "hop1_scores=null"),
         ({"hop1_scores": [0.1, 0.5, 0.9]}, "ascending; fix: negate"),
@@ -38,7 +40,10 @@ GOOD = [row(f"g{i}", success=i % 2) for i in range(10)]
         ({"success": 0.5}, "success=0.5: expected 0 or 1"),
         ({"success": "yes"}, "success"),
         ({"hop2_scores": [0.1]}, "a list of lists"),
-        ({"hop2_scores": [[0.1]], "hop2_ids": [["a", "b"]]}, "hop2_ids"),
+        (
+            {"hop2_scores": [[0.1]], "hop2_ids": [["a", "b"]]},
+            "hop2_ids: expected one id for each score, found [2] ids for [1] scores",
+        ),
         ({"scores": {"mine": "high"}}, "scores.mine"),
         ({"pipelines": {"a": {"success": 2}}}, "success=2"),
         ({"question": ""}, "question"),

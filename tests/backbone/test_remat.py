@@ -38,8 +38,8 @@ def runs():
 def test_a_policy_changes_no_gradient(runs, policy):
     for ours, plain in zip(jax.tree.leaves(runs[policy]), jax.tree.leaves(runs["none"])):
         if np.ndim(ours):
-            # The same sums, fused otherwise, and each term rounded; derivatives of scores cancel, so
-            # that their terms may be ten times a block's largest element.
+            # The same sums, fused otherwise, each term rounded; derivatives of scores cancel, so
+            # terms may be ten times a block's largest element.
             largest = np.abs(plain).max(axis=(-2, -1), keepdims=True)
             assert (np.abs(ours - plain) <= 2e-5 * largest).all()
 

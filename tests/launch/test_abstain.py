@@ -107,6 +107,16 @@ def test_a_stored_score_gives_the_same_confidence_without_success(single, abstai
     assert sum(counts.values()) == 5
 
 
+def test_a_stored_score_that_reads_the_question_names_the_row_without_one(single, abstain, place):
+    rows = [json.loads(line) for line in (place / "a.jsonl").read_text().splitlines()[:3]]
+    del rows[1]["question"]
+    (place / "some.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    stored = f"--apply={place / 'single' / 'rcs.json'}"
+    done = abstain(f"--examples={place / 'some.jsonl'}", stored, "--tau=0.5", out="some", code=2)
+    wanted = f"1 of 3 rows lack it, such as id={rows[1]['id']}; fix: add the question to every row"
+    assert "question: needed for query_len" in done.err and wanted in done.err
+
+
 def test_a_fit_from_another_file_is_transferred_to_the_last_bit(single, abstain, place):
     fit = f"--fit_examples={place / 'a.jsonl'}"
     abstain(f"--examples={place / 'b.jsonl'}", fit, out="transfer")
@@ -305,3 +315,11 @@ def test_trec_files_say_what_is_missing(tmp_path):
     assert found.counts["no_run"] == ["q4"] and found.counts["no_qrels"] == ["q3"]
     assert [row.line for row in found.rejected] == [2]
     assert any("q4" in note for note in found.notes)
+
+
+def test_a_query_without_results_and_judgements_is_missing_once(tmp_path):
+    (tmp_path / "a.run").write_text("q1 Q0 d1 1 0.5 t\n")
+    (tmp_path / "a.qrels").write_text("q1 0 d1 1\nq2 0 d1 0\n")
+    found = _abstain_inputs.from_trec(str(tmp_path / "a.run"), str(tmp_path / "a.qrels"), None, k=5)
+    assert found.counts["no_run"] == found.counts["no_qrels"] == ["q2"]
+    assert found.counts["n_missing"] == 1

@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 import os
+import random
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -309,6 +310,23 @@ def test_a_cut_gzip_file_is_worked_on_reported_and_ends_in_2(tmp_path):
     report = json.loads((out / "report.json").read_text())
     assert 100 < report["rows"]["n_kept"] < 2000
     assert report["rows"]["truncated"]
+
+
+def test_a_cut_file_of_abstain_examples_is_told_in_the_report(tmp_path):
+    rng = random.Random(0)
+    rows = [
+        {"id": f"e{n}", "hop1_scores": [rng.random()], "success": n % 2, "question": "who is it"}
+        for n in range(2000)
+    ]
+    packed = gzip.compress(lines(rows), mtime=0)
+    put(tmp_path, {"e.jsonl.gz": packed[: len(packed) // 2]})
+    out = tmp_path / "out"
+    flags = [f"--examples={tmp_path}/e.jsonl.gz", f"--out={out}", "--replicates=40"]
+    done = run("abstain", *flags)
+    last = done.err.splitlines()[-1]
+    assert done.code == 2 and last.startswith(f"{tmp_path}/e.jsonl.gz: cut short")
+    assert json.loads((out / "report.json").read_text())["rows"]["truncated"]
+    assert "e.jsonl.gz is cut short" in (out / "report.md").read_text()
 
 
 BAD_QUESTIONS = [

@@ -269,6 +269,34 @@ def test_overwriting_keeps_the_old_run_until_the_new_one_is_done(script, questio
     assert sorted(os.listdir(out)) == ["result.txt", "run.json"]
 
 
+def test_overwriting_leaves_what_was_put_beside_a_finished_run(script, questions, tmp_path):
+    out = tmp_path / "out"
+    arguments = [f"--path={questions}", f"--out={out}"]
+    assert run(script, *arguments).code == 0
+    (out / "notes.txt").write_text("mine")
+    (out / "figures").mkdir()
+    for more in (["--overwrite"], ["--resume"], ["--overwrite"]):
+        (out / "result.txt").write_text("the old one")
+        assert run(script, *arguments, *more).code == 0
+        assert (out / "result.txt").read_text() == "whole"
+        assert sorted(os.listdir(out)) == ["figures", "notes.txt", "result.txt", "run.json"]
+    with start(script, *arguments, "--overwrite", "--seconds=60") as process:
+        process.kill()
+    assert run(script, *arguments, "--overwrite").code == 0
+    assert sorted(os.listdir(out)) == ["figures", "notes.txt", "result.txt", "run.json"]
+
+
+def test_overwriting_refuses_an_input_file_of_the_same_directory(script, questions, tmp_path):
+    out = tmp_path / "out"
+    assert run(script, f"--path={questions}", f"--out={out}").code == 0
+    inside = out / "questions.jsonl"
+    inside.write_bytes(Path(questions).read_bytes())
+    before = state_of(tmp_path)
+    line = one_line(run(script, f"--path={inside}", f"--out={out}", "--overwrite"))
+    assert line.startswith(f"path={inside}: expected a path outside {out}, whose files")
+    assert state_of(tmp_path) == before
+
+
 def start(script: Path, *arguments: object) -> subprocess.Popen:
     """Starts the command and waits until it is at work."""
     process = subprocess.Popen(

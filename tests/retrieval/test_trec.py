@@ -37,7 +37,7 @@ def test_ties_in_float32_go_by_document_id_downwards(tmp_path):
         ("q1 Q0 d9 1 0.9", "expected 6 columns (query Q0 document rank score tag), found 5"),
         ("q 1 Q0 d9 1 0.9 me", "found 7"),
         ("q1 Q0 d1 3 0.2 me", "document=d1: expected once in query q1"),
-        ("q1 Q0 d9 3 NaN me", "score=NaN: expected a finite number (query q1)"),
+        ("q1 Q0 d9 3 NaN me", "score=NaN: expected a finite float32 number (query q1)"),
         ("q1 Q0 d9 3 1e999 me", "score=1e999"),
         ("q1 Q0 d9 3 high me", "score=high"),
     ],
