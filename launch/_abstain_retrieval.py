@@ -153,6 +153,8 @@ def _source(
         f"{_inputs.RETRIEVER.value} retrieval, {recipe.architecture} architecture, top "
         f"{recipe.plan.k}, recall {counts['recall_at_k']:.3f}."
     )
+    if "recall_of_hop1" in counts:
+        note += f" Hop 1 alone, without the judge: recall {counts['recall_of_hop1']:.3f}."
     if counts.get("n_unparsed"):
         unparsed, judged = counts["n_unparsed"], counts["n_judged"]
         note += f" {unparsed} of {judged} replies of the judge name no grade and count as 0."

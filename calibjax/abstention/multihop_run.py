@@ -67,10 +67,12 @@ def build_examples(
 ) -> Built:
     """Examples of questions with gold passages, in their order.
 
-    counts: recall_at_k of the passages kept; passages judged and replies that named no grade.
+    counts: recall_at_k of the passages kept; passages judged, replies that named no grade, and the
+    recall of hop 1 alone, which the judge should exceed.
     """
     plan = recipe.plan
     hop1 = hit_lists([question.question for question in questions], passes.retriever, plan.depth)
+    first = [hits.ids[: plan.k] for hits in hop1]
     counts: dict[str, Any] = {}
     if recipe.architecture == "judge":
         judged = judged_pass(questions, hop1, passes, plan, "judge")
@@ -78,9 +80,9 @@ def build_examples(
         kept = [outcome.ranking.ids[: plan.k] for outcome in judged.outcomes]
         counts["n_judged"] = int(sum(outcome.cost for outcome in judged.outcomes))
         counts["n_unparsed"] = judged.n_unparsed
+        counts["recall_of_hop1"] = _recall(questions, first, plan.k)
     else:
-        examples = dense_examples(questions, hop1, plan)
-        kept = [hits.ids[: plan.k] for hits in hop1]
+        examples, kept = dense_examples(questions, hop1, plan), first
     counts["recall_at_k"] = _recall(questions, kept, plan.k)
     if forecaster is not None:
         examples = with_forecasts(examples, questions, kept, passes, forecaster)

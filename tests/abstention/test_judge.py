@@ -53,15 +53,16 @@ def build(work, recipe=multihop_run.Recipe("judge", multihop.Plan(depth=5)), for
 def test_both_architectures_describe_the_same_questions(model, tmp_path):
     work = passes(model, tmp_path)
     plan = multihop.Plan(k=2, depth=5, pool=3)
-    dense = build(work, multihop_run.Recipe("dense", plan)).examples
+    plain = build(work, multihop_run.Recipe("dense", plan))
     built = build(work, multihop_run.Recipe("judge", plan))
-    judged = built.examples
+    dense, judged = plain.examples, built.examples
     assert [e.hop1_scores for e in dense] == [e.hop1_scores for e in judged]
     assert all(e.hop2_scores is None for e in dense) and all(e.hop2_scores for e in judged)
     for one, two in zip(dense, judged):
         assert two.pipelines == {"dense": one.success, "judge": two.success}
         assert two.costs == {"dense": 0.0, "judge": 3.0}  # the pool that was judged
     assert built.counts["n_judged"] == 6 and built.counts["n_unparsed"] == 0
+    assert built.counts["recall_of_hop1"] == plain.counts["recall_at_k"]
 
 
 def test_a_second_run_asks_the_judge_nothing(model, tmp_path):

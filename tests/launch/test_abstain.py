@@ -193,7 +193,9 @@ def test_a_judge_on_a_server_grades_the_pool_and_what_it_says_is_kept(
     report = report_of(place, "judged")
     rows = report["rows"]
     assert 0 < rows["n_unparsed"] < rows["n_judged"] <= 3 * N
-    assert "name no grade" in (place / "judged" / "report.md").read_text()
+    text = (place / "judged" / "report.md").read_text()
+    assert "name no grade" in text
+    assert f"Hop 1 alone, without the judge: recall {rows['recall_of_hop1']:.3f}." in text
     assert {"hop2_max", "hop2_margin", "hop2_H"} <= report["rcs"]["weights"].keys()
     kept = load_examples(place / "judged" / "examples.own.jsonl").examples
     rescued = [example for example in kept if example.rescue_success is not None]
