@@ -11,13 +11,13 @@ from calibjax.reading.textfiles import Rejected, existing_file
 class Source(NamedTuple):
     """Examples of one regime, and what was set aside.
 
-    cut: the file that ends early, if one does. notes: lines for the top of the report.
+    cut: files that end early. notes: lines for the top of the report.
     """
 
     name: str
     examples: list[Any]
     rejected: list[Rejected]
-    cut: str | None
+    cut: tuple[str, ...]
     counts: dict[str, Any]
     notes: tuple[str, ...] = ()
 
@@ -47,9 +47,8 @@ def from_files(
             "n_duplicates": loaded.n_duplicates,
             "truncated": loaded.truncated,
         }
-        cut = path if loaded.truncated else None
-        notes = (_cut_note(path),) if loaded.truncated else ()
-        sources.append(Source(name, loaded.examples, loaded.rejected, cut, counts, notes))
+        cut = (path,) if loaded.truncated else ()
+        sources.append(Source(name, loaded.examples, loaded.rejected, cut, counts))
     return sources
 
 
@@ -68,13 +67,14 @@ def from_trec(
     found, judged = read_run(run), read_qrels(qrels)
     texts, bad, cut = read_questions(questions) if questions else (None, [], False)
     joined = join_run(found, judged, texts, k=k, exclude_self=exclude_self)
-    truncated = [(found.truncated, run), (judged.truncated, qrels), (cut, questions)]
+    ends = ((run, found.truncated), (qrels, judged.truncated), (questions, cut))
+    cut_files = tuple(str(path) for path, is_cut in ends if is_cut)
     counts = {
         "n_kept": len(joined.examples),
         "n_rejected": len(found.rejected) + len(judged.rejected) + len(bad),
         "n_queries": len(joined.examples),
         "n_missing": len({*joined.no_run, *joined.no_qrels}),
-        "truncated": any(is_cut for is_cut, _ in truncated),
+        "truncated": bool(cut_files),
         "no_run": joined.no_run,
         "no_qrels": joined.no_qrels,
         "no_question": joined.no_question,
@@ -92,14 +92,8 @@ def from_trec(
         )
         if missing
     )
-    notes += tuple(_cut_note(str(path)) for is_cut, path in truncated if is_cut)
     rejected = [*found.rejected, *judged.rejected, *bad]
-    cut_file = next((str(path) for is_cut, path in truncated if is_cut), None)
-    return Source(Path(run).stem, joined.examples, rejected, cut_file, counts, notes)
-
-
-def _cut_note(path: str) -> str:
-    return f"{path} is cut short: its whole rows are here, those after them are not."
+    return Source(Path(run).stem, joined.examples, rejected, cut_files, counts, notes)
 
 
 def _listed(ids: Sequence[str]) -> str:

@@ -44,7 +44,7 @@ def study(
         }
         report = {"regimes": parts, "transfer": transfer, **report}
     with out.stage("report"):
-        _write(out, report, parts, regimes, settings, [n for s in sources for n in s.notes])
+        _write(out, report, parts, regimes, settings, _notes(out, sources))
 
 
 def _transferred(parts: dict[str, Any], fitted: str, tested: str) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def apply(out: Any, sources: Sequence[Source], path: str, tau: float | None, bel
         ]
     storage.write_jsonl(out.path / "decisions.jsonl", rows)
     lines = [f"# Decisions at tau = {tau:.4f} ({rule})\n"]
-    lines += [f"{note}\n" for source in sources for note in source.notes]
+    lines += [f"{note}\n" for note in _notes(out, sources)]
     for name, cell in report["applied"].items():
         shown = ", ".join(f"{decision} {count}" for decision, count in cell["decisions"].items())
         known = cell.get("test")
@@ -137,6 +137,10 @@ def apply(out: Any, sources: Sequence[Source], path: str, tau: float | None, bel
     storage.write_text(out.path / "report.md", "\n".join(lines) + "\n")
     storage.write_json(out.path / "report.json", report)
     print("\n".join(lines[1:]))
+
+
+def _notes(out: Any, sources: Sequence[Source]) -> list[str]:
+    return [*out.cut_notes, *(note for source in sources for note in source.notes)]
 
 
 def _check_questions(rcs: RCS, source: Source, path: str) -> None:

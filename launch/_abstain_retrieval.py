@@ -158,7 +158,7 @@ def _source(
     if counts.get("n_unparsed"):
         unparsed, judged = counts["n_unparsed"], counts["n_judged"]
         note += f" {unparsed} of {judged} replies of the judge name no grade and count as 0."
-    return Source(name, built.examples, [], None, counts, (note,))
+    return Source(name, built.examples, [], (), counts, (note,))
 
 
 def _questions(out: Any, name: str, paths: Sequence[Path]) -> tuple[list[Any], dict[str, Any]]:

@@ -52,6 +52,14 @@ class RunDirectory:
         """Seconds per stage of this attempt so far."""
         return dict(self._record["seconds"])
 
+    @property
+    def cut_notes(self) -> list[str]:
+        """A line for the report on every input file that ends early."""
+        return [
+            f"{file} is cut short: its whole rows are here, those after them are not."
+            for file in self._cut_files
+        ]
+
     def reject(self, rejected: Sequence[textfiles.Rejected], *, cut: str | None = None) -> None:
         """Sets bad rows aside in rejected.jsonl; with --strict the first one ends the run.
 

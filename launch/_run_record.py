@@ -36,6 +36,7 @@ def new_record(
             if name in known and known[name] != value:
                 raise differs(name, value, known[name], path)
     foreign = foreign_entries(path) if resumed else entries_of(path)
+    earlier.pop("files", None)  # it is unfinished again, and owns what comes
     seconds: dict[str, float] = {}
     attempt = {"started": now(), "host": socket.gethostname(), "pid": os.getpid()}
     attempt["seconds"] = seconds

@@ -59,7 +59,9 @@ def main() -> None:
         for flag, group in (("examples", sources), ("fit_examples", fitted_on)):
             for source in group:
                 out.check_same(f"{flag}:{source.name}", source.fingerprint())
-                out.reject(source.rejected, cut=source.cut)
+                out.reject(source.rejected)
+                for path in source.cut:
+                    out.reject([], cut=path)
         coverage = _abstain_settings.COVERAGE.value
         sources = sources or _abstain_retrieval.sources(out, K.value, coverage)
         from launch import _abstain_report

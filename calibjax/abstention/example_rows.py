@@ -13,7 +13,6 @@ from calibjax.reading.textfiles import Row
 
 _JSON_CELLS = ("hop1_scores", "hop2_scores", "hop2_ids", "scores", "pipelines")
 _PREFIXES = ("scores", "pipelines")
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +145,7 @@ def _scores(value: Any, key: str) -> list[float]:
     """Numbers that float32 holds: features are computed in it."""
     scores = fields.numbers(value, key)
     for score in scores:
-        if abs(score) > _FLOAT32_MAX:
+        if abs(score) > fields.FLOAT32_MAX:
             raise fields.fault(key, score, "scores below 3.4e38 in size")
     return scores
 

@@ -13,14 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from calibjax.backbone.packed import Packed
-from calibjax.data.batching import (
-    BatchPlan,
-    Group,
-    bucket_edges,
-    bucket_of,
-    collate,
-    reach_of,
-)
+from calibjax.data.batching import BatchPlan, Group, bucket_edges, bucket_of, collate, reach_of
 from calibjax.records import SupervisionRow
 from calibjax.training.mesh import TOKENS_PER_PROGRAM
 

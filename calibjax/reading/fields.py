@@ -8,6 +8,8 @@ from calibjax.reading import strictjson
 from calibjax.reading.rowreaders import Row
 from calibjax.reading.strictjson import RowFault
 
+# Scores beyond it would become infinite where they are computed with.
+FLOAT32_MAX = 3.4028234663852886e38
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _TRUTH = {"true": True, "false": False, "1": True, "0": False}
 

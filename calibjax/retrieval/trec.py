@@ -13,7 +13,7 @@ import numpy as np
 
 from calibjax import storage
 from calibjax.errors import input_error
-from calibjax.reading import strictjson, textfiles
+from calibjax.reading import fields, strictjson, textfiles
 from calibjax.reading.strictjson import RowFault
 from calibjax.reading.textfiles import Rejected
 from calibjax.reading.textlines import TextFile
@@ -21,7 +21,6 @@ from calibjax.reading.textlines import TextFile
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _BEIR_HEADER = ["query-id", "corpus-id", "score"]
 _RAW_SHOWN = 200
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 class Ranking(NamedTuple):
@@ -61,7 +60,7 @@ def read_run(path: str | Path, *, name: str = "run") -> Run:
 
     def take(cells: list[str], line: int) -> None:
         query, _, document, _, score, _ = cells
-        if not _NUMBER.fullmatch(score) or abs(float(score)) > _FLOAT32_MAX:
+        if not _NUMBER.fullmatch(score) or abs(float(score)) > fields.FLOAT32_MAX:
             raise RowFault(f"score={score}: expected a finite float32 number (query {query})")
         scores = found.setdefault(query, {})
         if document in scores:

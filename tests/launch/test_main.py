@@ -280,10 +280,13 @@ def test_overwriting_leaves_what_was_put_beside_a_finished_run(script, questions
         assert run(script, *arguments, *more).code == 0
         assert (out / "result.txt").read_text() == "whole"
         assert sorted(os.listdir(out)) == ["figures", "notes.txt", "result.txt", "run.json"]
-    with start(script, *arguments, "--overwrite", "--seconds=60") as process:
-        process.kill()
-    assert run(script, *arguments, "--overwrite").code == 0
-    assert sorted(os.listdir(out)) == ["figures", "notes.txt", "result.txt", "run.json"]
+    # A killed attempt may have written what it had not noted; that goes, also after a finished one.
+    for more in ("--overwrite", "--resume"):
+        with start(script, *arguments, more, "--seconds=60") as process:
+            process.kill()
+        (out / "part.bin").write_text("by the killed attempt")
+        assert run(script, *arguments, "--overwrite").code == 0
+        assert sorted(os.listdir(out)) == ["figures", "notes.txt", "result.txt", "run.json"]
 
 
 def test_overwriting_refuses_an_input_file_of_the_same_directory(script, questions, tmp_path):
